@@ -1,0 +1,225 @@
+package lru
+
+import (
+	"testing"
+
+	"github.com/quarrycache/quarry/slab"
+	"pgregory.net/rapid"
+)
+
+func newTestOrder(t testing.TB) *Order {
+	t.Helper()
+	a, err := slab.NewArena(slab.OwnClasses(1<<10), slab.NewBudget(1<<20), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := New(a)
+	t.Cleanup(func() {
+		for _, err := range o.Check(nil) {
+			t.Error(err)
+		}
+		a.Close()
+	})
+	return o
+}
+
+func (o *Order) add(t testing.TB, c int) slab.Ref {
+	t.Helper()
+	r, ok := o.a.Alloc(c)
+	if !ok {
+		t.Fatal("the test's arena is full")
+	}
+	o.Insert(c, r, uint64(r))
+	return r
+}
+
+func (o *Order) hit(c int, r slab.Ref) { o.Hit(c, r, o.a.Tag(r), uint64(r)) }
+
+func (o *Order) evict(c int) slab.Ref {
+	r := o.Victim(c)
+	if r != 0 {
+		o.Remove(c, r)
+		o.a.Free(r)
+	}
+	return r
+}
+
+func TestEvictionOrder(t *testing.T) {
+	t.Run("never read: first in, first out", func(t *testing.T) {
+		o := newTestOrder(t)
+		var in []slab.Ref
+		for range 20 {
+			in = append(in, o.add(t, 5))
+		}
+		for i, want := range in {
+			if got := o.evict(5); got != want {
+				t.Fatalf("victim %d is %d, want %d", i, got, want)
+			}
+		}
+		if got := o.Victim(5); got != 0 {
+			t.Errorf("victim %d of an empty class", got)
+		}
+	})
+	t.Run("read in probation: saved", func(t *testing.T) {
+		o := newTestOrder(t)
+		r := o.add(t, 5)
+		for range 20 {
+			o.add(t, 5)
+		}
+		if got := SegmentOf(o.a.Tag(r)); got != Probation {
+			t.Fatalf("item is in segment %d, want probation", got)
+		}
+		o.hit(5, r)
+		for range 15 {
+			if got := o.evict(5); got == r {
+				t.Fatal("an item read in probation went before those never read")
+			}
+		}
+		if got := SegmentOf(o.a.Tag(r)); got != Protected {
+			t.Errorf("item is in segment %d, want protected", got)
+		}
+	})
+	t.Run("one early read: forgiven", func(t *testing.T) {
+		o := newTestOrder(t)
+		r := o.add(t, 5)
+		o.hit(5, r)
+		for range 20 {
+			o.add(t, 5)
+		}
+		if got := SegmentOf(o.a.Tag(r)); got != Probation {
+			t.Errorf("after one read in the window: segment %d, want probation", got)
+		}
+	})
+	t.Run("two early reads: protected", func(t *testing.T) {
+		o := newTestOrder(t)
+		r := o.add(t, 5)
+		o.hit(5, r)
+		o.hit(5, r)
+		for range 20 {
+			o.add(t, 5)
+		}
+		if got := SegmentOf(o.a.Tag(r)); got != Protected {
+			t.Errorf("after two reads in the window: segment %d, want protected", got)
+		}
+	})
+}
+
+// A scan of ten times the class through a hot set of half of it: all of the
+// hot set is there afterwards (S3-23, S1-44).
+func TestScanLeavesHotSet(t *testing.T) {
+	o := newTestOrder(t)
+	const room = 400
+	hot := make(map[slab.Ref]bool)
+	for range room / 2 {
+		hot[o.add(t, 3)] = true
+	}
+	for range 3 {
+		for r := range hot {
+			o.hit(3, r)
+		}
+	}
+	for i := range 10 * room {
+		for o.Items(3) >= room {
+			if r := o.evict(3); hot[r] {
+				delete(hot, r)
+			}
+		}
+		o.add(t, 3)
+		if i%room == room-1 {
+			for r := range hot {
+				o.hit(3, r)
+			}
+		}
+	}
+	if got := len(hot); got < room/2*98/100 {
+		t.Errorf("%d of %d hot items are left after the scan", got, room/2)
+	}
+}
+
+// Random operations: the lists stay whole, and hold what a set holds.
+func TestOrderModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, err := slab.NewArena(slab.OwnClasses(1<<10), slab.NewBudget(64<<10), 64<<10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		o := New(a)
+		in := map[slab.Ref]int{}
+		pick := func(t *rapid.T) slab.Ref {
+			var refs []slab.Ref
+			for r := range a.Pages() {
+				chunks := a.Page(r)
+				for i := range chunks.N {
+					if _, ok := in[chunks.At(i)]; ok {
+						refs = append(refs, chunks.At(i))
+					}
+				}
+			}
+			if len(refs) == 0 {
+				t.Skip("nothing stored")
+			}
+			return rapid.SampledFrom(refs).Draw(t, "ref")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"insert": func(t *rapid.T) {
+				c := rapid.IntRange(0, 3).Draw(t, "class")
+				if r, ok := a.Alloc(c); ok {
+					o.Insert(c, r, 0)
+					in[r] = c
+				}
+			},
+			"hit": func(t *rapid.T) {
+				r := pick(t)
+				o.Hit(in[r], r, a.Tag(r), 0)
+			},
+			"remove": func(t *rapid.T) {
+				r := pick(t)
+				o.Remove(in[r], r)
+				a.Free(r)
+				delete(in, r)
+			},
+			"evict": func(t *rapid.T) {
+				c := rapid.IntRange(0, 3).Draw(t, "class")
+				r := o.Victim(c)
+				if r == 0 {
+					if n := o.Items(c); n != 0 {
+						t.Fatalf("no victim among %d items", n)
+					}
+					return
+				}
+				o.Remove(c, r)
+				a.Free(r)
+				delete(in, r)
+			},
+			"move": func(t *rapid.T) {
+				r := pick(t)
+				c := in[r]
+				to, ok := a.Alloc(c)
+				if !ok {
+					return
+				}
+				n := a.ChunkBytes(r)
+				copy(a.Bytes(to.Off(), n), a.Bytes(r.Off(), n))
+				o.Moved(c, r, to)
+				a.Free(r)
+				delete(in, r)
+				in[to] = c
+			},
+			"": func(t *rapid.T) {
+				n := 0
+				for _, err := range o.Check(func(c int, r slab.Ref) {
+					n++
+					if got, ok := in[r]; !ok || got != c {
+						t.Errorf("item %d of class %d is in the order; inserted: %t, as class %d", r, c, ok, got)
+					}
+				}) {
+					t.Error(err)
+				}
+				if n != len(in) {
+					t.Errorf("%d items in the order, want %d", n, len(in))
+				}
+			},
+		})
+	})
+}

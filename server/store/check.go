@@ -1,0 +1,164 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/quarrycache/quarry/slab"
+)
+
+// Check recounts everything: arena, order, index and items against each
+// other. It is for tests and operators; it holds each shard's lock for as
+// long as it takes.
+//
+// Invariants:
+//
+//  1. Every item in the order is in the index under its key's hash, once, and
+//     the other way round; no two items have the same key.
+//  2. Every chunk in use is an item's first chunk, a piece of one, or belongs
+//     to an upload or to a pinned item.
+//  3. Counters of items, bytes and explicit CAS numbers are what a count finds.
+//  4. A page whose items expire is known to the sweeper in time.
+//  5. What is pinned has a reader.
+func (s *Store) Check() error {
+	var errs []error
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		for _, err := range sh.check() {
+			errs = append(errs, fmt.Errorf("shard %d: %w", sh.id, err))
+		}
+		sh.mu.Unlock()
+	}
+	var held int64
+	for _, sh := range s.shards {
+		held += sh.a.HeldBytes()
+	}
+	if held != s.budget.Taken() {
+		errs = append(errs, fmt.Errorf("store: arenas hold %d bytes, the budget has granted %d", held, s.budget.Taken()))
+	}
+	return errors.Join(errs...)
+}
+
+func (sh *shard) check() []error {
+	errs := sh.a.Check()
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("store: "+format, args...)) }
+
+	ordered := make(map[slab.Ref]bool)
+	errs = append(errs, sh.order.Check(func(_ int, r slab.Ref) { ordered[r] = true })...)
+
+	indexed := make(map[slab.Ref]bool)
+	keys := make(map[string]slab.Ref)
+	for p := range sh.idx.buckets() {
+		b := bucket{sh.idx.mem, uint64(p) * bucketBytes}
+		for _, r := range sh.idx.refs(b, nil) {
+			if indexed[r] {
+				bad("item %d is in the index twice", r)
+			}
+			indexed[r] = true
+			if !ordered[r] {
+				bad("item %d is in the index, not in the order", r)
+				continue
+			}
+			it := sh.item(r)
+			key := it.key()
+			if h := KeyOf(key).Hash; sh.idx.position(h) != p {
+				bad("item %d with key %q is in bucket %d, want %d", r, key, p, sh.idx.position(h))
+			}
+			if other, ok := keys[string(key)]; ok {
+				bad("key %q is stored twice, as item %d and %d", key, other, r)
+			}
+			keys[string(bytes.Clone(key))] = r
+		}
+	}
+	if len(indexed) != sh.idx.items || len(indexed) != len(ordered) {
+		bad("%d items counted in the index, %d found, %d in the order", sh.idx.items, len(indexed), len(ordered))
+	}
+
+	items := make([]uint64, len(sh.classes))
+	mem := make([]uint64, len(sh.classes))
+	explicit := 0
+	owned := make(map[slab.Ref]slab.Ref) // piece: its item
+	for n := uint32(1); n < sh.a.Pages(); n++ {
+		chunks := sh.a.Page(n)
+		for i := range chunks.N {
+			it := sh.item(chunks.At(i))
+			switch state := it.tag.State(); {
+			case state == slab.StateFree, state == slab.StatePiece:
+				continue
+			case state == slab.StatePinned:
+				if sh.pins[it.r] == 0 {
+					bad("item %d waits for readers, but has none", it.r)
+				}
+			case state >= slab.StateItem:
+				if !indexed[it.r] {
+					bad("item %d with key %q is not in the index", it.r, it.key())
+				}
+				items[chunks.Class]++
+				mem[chunks.Class] += uint64(it.footprint())
+				if it.tag&explicitCAS != 0 {
+					explicit++
+				}
+				if e := it.expiry(); e != 0 && !sh.sweeperKnows(n, e) {
+					bad("item %d in page %d expires at %d, and the sweeper does not know", it.r, n, e)
+				}
+			}
+			sh.checkPieces(it, owned, bad)
+		}
+	}
+	for n := uint32(1); n < sh.a.Pages(); n++ {
+		chunks := sh.a.Page(n)
+		for i := range chunks.N {
+			if r := chunks.At(i); sh.a.Tag(r).State() == slab.StatePiece && owned[r] == 0 {
+				bad("piece %d belongs to no item", r)
+			}
+		}
+	}
+	for c := range sh.classes {
+		if got := &sh.classes[c]; got.items != items[c] || got.memRequested != mem[c] {
+			bad("class %d: %d items of %d bytes counted, %d of %d found", c, got.items, got.memRequested, items[c], mem[c])
+		}
+	}
+	if explicit != sh.explicit {
+		bad("%d explicit CAS counted, %d found", sh.explicit, explicit)
+	}
+	return errs
+}
+
+// sweeperKnows reports whether page n will be looked at when e comes. The
+// page being walked is known by the sweeper itself.
+func (sh *shard) sweeperKnows(n, e uint32) bool {
+	if n == sh.sweep.page && sh.sweep.chunk > 0 {
+		return true
+	}
+	return n < uint32(len(sh.earliest)) && sh.earliest[n] <= e
+}
+
+// checkPieces walks the pieces of an item.
+func (sh *shard) checkPieces(it item, owned map[slab.Ref]slab.Ref, bad func(string, ...any)) {
+	if it.tag&chained == 0 {
+		if n := it.footprint(); n > sh.a.ChunkBytes(it.r) {
+			bad("item %d has %d bytes in a chunk of %d", it.r, n, sh.a.ChunkBytes(it.r))
+		}
+		return
+	}
+	room := it.inFirst()
+	for p := it.firstPiece(); p != 0; p = sh.a.Next(p) {
+		if owned[p] != 0 {
+			bad("piece %d belongs to item %d and to %d", p, owned[p], it.r)
+			return
+		}
+		owned[p] = it.r
+		if s := sh.a.Tag(p).State(); s != slab.StatePiece {
+			bad("piece %d of item %d has state %d", p, it.r, s)
+			return
+		}
+		if got := sh.a.Prev(p); got != it.r {
+			bad("piece %d of item %d says it belongs to %d", p, it.r, got)
+		}
+		room += sh.a.ChunkBytes(p) - pieceHeaderBytes
+	}
+	if it.tag.State() != slab.StatePending && room < it.valueLen() {
+		bad("item %d has %d value bytes in pieces for %d", it.r, it.valueLen(), room)
+	}
+}

@@ -1,0 +1,56 @@
+package store
+
+import "github.com/quarrycache/quarry/slab"
+
+// FlushAll makes all items gone that are stored now, or that are stored when
+// the second at comes (0: now). It touches none of them: items know by their
+// CAS whether they were stored before the mark. The sweeper takes their
+// memory back.
+func (s *Store) FlushAll(at uint32, now Time) {
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		sh.flushIfDue(now)
+		if at > now.Seconds() {
+			sh.flushAt = at
+		} else {
+			sh.flush()
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// flushIfDue lets a flush whose time has come happen, before anything else is
+// done with the shard.
+func (sh *shard) flushIfDue(now Time) {
+	if sh.flushAt != 0 && now.Seconds() >= sh.flushAt {
+		sh.flush()
+	}
+}
+
+// flush puts the mark behind everything stored so far.
+func (sh *shard) flush() {
+	sh.flushAt = 0
+	sh.flushed = sh.casOf(sh.seq)
+	sh.earliest = append(sh.earliest[:0], make([]uint32, sh.a.Pages())...)
+	if sh.explicit > 0 {
+		sh.freeExplicit()
+	}
+}
+
+// freeExplicit frees the items whose CAS was given by a client, and so says
+// nothing of when they were stored. Only caches that use E have any.
+func (sh *shard) freeExplicit() {
+	for n := uint32(1); n < sh.a.Pages() && sh.explicit > 0; n++ {
+		chunks := sh.a.Page(n)
+		for i := range chunks.N {
+			it := sh.item(chunks.At(i))
+			if it.tag.State() >= slab.StateItem && it.tag&explicitCAS != 0 {
+				sh.unlink(it, sh.hashOf(it.r))
+			}
+			// The page may have left its class with its last item.
+			if sh.a.Page(n) != chunks {
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package store
+
+import (
+	"github.com/quarrycache/quarry/lru"
+	"github.com/quarrycache/quarry/slab"
+)
+
+// Item is a view of an item for a Visitor; it ends with the visit.
+type Item struct {
+	Key        []byte
+	CAS        uint64
+	Number     uint64 // arith: the number after it
+	Flags      uint32
+	Size       int   // bytes of the value
+	TTL        int64 // seconds left, -1 none
+	OldTTL     int64 // the same before this request touched it
+	LastAccess int64 // seconds since the access before this one
+	Class      int   // number of its slab class, from 1
+	Footprint  int   // bytes of header, key and value
+
+	HitBefore bool // read since it was stored, before this request
+	Won       bool // W: this caller is to refresh it
+	Stale     bool // X
+	WinSent   bool // Z: another caller was told to refresh it
+	Vivified  bool // made by this request
+	Binary    bool // its key was stored as base64
+
+	sh *shard
+	it item
+}
+
+// AppendValue copies the value behind dst.
+func (v *Item) AppendValue(dst []byte) []byte {
+	if v.it.tag&chained == 0 {
+		return append(dst, v.it.a.Bytes(v.it.valueOff(), v.it.tag.Length())...)
+	}
+	p := v.it.pieces()
+	return p.appendTo(dst)
+}
+
+// show makes the shard's view one of it.
+func (sh *shard) show(it item, now Time) *Item {
+	v := &sh.view
+	*v = Item{
+		Key:        it.key(),
+		CAS:        it.cas(),
+		Flags:      it.flags(),
+		Size:       it.valueLen(),
+		TTL:        ttl(it.expiry(), now),
+		LastAccess: int64(it.idleSeconds(now.Seconds())),
+		Class:      sh.a.ClassOf(it.r) + 1,
+		HitBefore:  it.tag&lru.Fetched != 0,
+		Stale:      it.tag&stale != 0,
+		WinSent:    it.tag&winSent != 0,
+		Binary:     it.tag&keyBinary != 0,
+		sh:         sh,
+		it:         it,
+	}
+	v.OldTTL = v.TTL
+	if sh.s.cfg.NoCAS {
+		v.CAS = 0
+	}
+	return v
+}
+
+func ttl(expiry uint32, now Time) int64 {
+	if expiry == 0 {
+		return -1
+	}
+	return int64(expiry) - int64(now.Seconds())
+}
+
+// Get reads the item with key k. On OK v, unless nil, has been shown it once,
+// a vivified one too.
+func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
+	sh := s.lock(k, now)
+	defer sh.mu.Unlock()
+	it, found := sh.live(k, now)
+	if !found {
+		if !o.NoBump {
+			sh.order.Miss(k.Hash)
+		}
+		if o.Vivify {
+			it, found = sh.vivify(k, nil, o.VivifyExpiry, o.HasNewCAS, o.NewCAS, now)
+		}
+		if !found {
+			if o.Touch {
+				sh.n.touchMisses++
+			} else {
+				sh.n.getMisses++
+			}
+			return Miss
+		}
+		view := sh.show(it, now)
+		view.Vivified, view.Won, view.OldTTL = true, true, -1
+		it.setTag(it.tag | winSent)
+		sh.countHit(it, o)
+		if !o.NoBump {
+			sh.bump(&it, k.Hash, now)
+		}
+		view.it = it
+		if v != nil {
+			v.VisitItem(view)
+		}
+		return OK
+	}
+
+	view := sh.show(it, now)
+	before := it.expiry()
+	if o.Touch {
+		sh.setExpiry(it, o.Expiry)
+		view.TTL = ttl(o.Expiry, now)
+	}
+	if it.tag&winSent == 0 && !o.NoWin {
+		expiry := it.expiry()
+		if o.RecacheFirst {
+			expiry = before
+		}
+		// A stale item without a winner has one now.
+		view.Won = it.tag&stale != 0 || o.Recache && expiry != 0 && expiry < o.RecacheBefore
+		if view.Won {
+			it.setTag(it.tag | winSent)
+		}
+	}
+	sh.countHit(it, o)
+	if !o.NoBump {
+		sh.bump(&it, k.Hash, now)
+	}
+	view.it = it
+	if v != nil {
+		v.VisitItem(view)
+	}
+	return OK
+}
+
+func (sh *shard) countHit(it item, o *GetOptions) {
+	n := &sh.classes[sh.a.ClassOf(it.r)]
+	if o.Touch {
+		n.touchHits++
+	} else {
+		n.getHits++
+	}
+}
+
+// vivify makes an item with the given value where there is none.
+func (sh *shard) vivify(k Key, value []byte, expiry uint32, hasCAS bool, cas uint64, now Time) (item, bool) {
+	l := sh.s.layoutFor(len(k.Bytes), len(value), 0)
+	r := sh.alloc(l.class, now)
+	if r == 0 {
+		return item{}, false
+	}
+	it := sh.init(r, l, k.Bytes, len(value), 0, expiry, now.Seconds())
+	copy(sh.a.Bytes(it.valueOff(), len(value)), value)
+	sh.link(it, k.Hash, hasCAS, cas, now)
+	return sh.item(r), true
+}
+
+// Peek shows v the item with key k and changes nothing, no counter either.
+func (s *Store) Peek(k Key, now Time, v Visitor) Status {
+	sh := s.lock(k, now)
+	defer sh.mu.Unlock()
+	r := sh.find(k)
+	if r == 0 || sh.isGone(r, now) {
+		return Miss
+	}
+	it := sh.item(r)
+	view := sh.show(it, now)
+	view.Footprint = it.footprint()
+	if v != nil {
+		v.VisitItem(view)
+	}
+	return OK
+}
+
+// Delete removes the item with key k, or what o says instead. OK, Miss,
+// Exists, or NoMemory when an emptied value finds no chunk.
+func (s *Store) Delete(k Key, o *DeleteOptions, now Time) Status {
+	sh := s.lock(k, now)
+	defer sh.mu.Unlock()
+	it, found := sh.live(k, now)
+	if !found {
+		sh.n.deleteMisses++
+		return Miss
+	}
+	if o.Compare && it.cas() != o.CompareCAS {
+		sh.n.deleteMisses++
+		return Exists
+	}
+	c := sh.a.ClassOf(it.r)
+	if !o.RemoveValue && !o.Invalidate {
+		sh.classes[c].deleteHits++
+		sh.unlink(it, k.Hash)
+		return OK
+	}
+	if o.RemoveValue {
+		emptied, ok := sh.emptied(it, k, o, now)
+		if !ok {
+			return NoMemory
+		}
+		it = emptied
+	}
+	if !o.Invalidate {
+		sh.classes[c].deleteHits++
+		return OK
+	}
+	if o.Touch {
+		sh.setExpiry(it, o.Expiry)
+	}
+	it.setTag(it.tag&^winSent | stale)
+	sh.setCAS(&it, o.HasNewCAS, o.NewCAS)
+	return OK
+}
+
+// emptied puts an item without a value in the place of old, which keeps its
+// CAS unless o has one.
+func (sh *shard) emptied(old item, k Key, o *DeleteOptions, now Time) (item, bool) {
+	cas, explicit := old.cas(), old.tag&explicitCAS != 0
+	binary := old.tag & keyBinary
+	sh.pins[old.r]++
+	defer sh.unpin(old.r)
+	l := sh.s.layoutFor(len(k.Bytes), 0, o.Flags)
+	r := sh.alloc(l.class, now)
+	if r == 0 {
+		return item{}, false
+	}
+	expiry := uint32(0)
+	if o.Touch {
+		expiry = o.Expiry
+	}
+	it := sh.init(r, l, k.Bytes, 0, o.Flags, expiry, now.Seconds())
+	it.setTag(it.tag | binary)
+	if sh.a.Tag(old.r).State() >= slab.StateItem {
+		sh.unlink(sh.item(old.r), k.Hash)
+	}
+	sh.link(it, k.Hash, false, 0, now)
+	it = sh.item(r)
+	switch {
+	case o.HasNewCAS:
+		sh.setCAS(&it, true, o.NewCAS)
+	case explicit:
+		sh.setCAS(&it, true, cas)
+	default:
+		it.setCAS(cas)
+	}
+	return it, true
+}
+
+// setCAS gives an item that is stored the next CAS, or the one given.
+func (sh *shard) setCAS(it *item, has bool, cas uint64) {
+	if it.tag&explicitCAS != 0 {
+		sh.explicit--
+		it.setTag(it.tag &^ explicitCAS)
+	}
+	if has {
+		sh.explicit++
+		it.setTag(it.tag | explicitCAS)
+	} else {
+		cas = sh.nextCAS()
+	}
+	it.setCAS(cas)
+}

@@ -1,0 +1,251 @@
+package store
+
+import (
+	"github.com/quarrycache/quarry/slab"
+)
+
+// Set stores a value that is there as a whole. It copies key and value.
+func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
+	if s.tooLarge(len(k.Bytes), len(value), o.Flags) {
+		return SetResult{Status: s.refuse(k, TooLarge, o, now)}
+	}
+	sh := s.lock(k, now)
+	l := s.layoutFor(len(k.Bytes), len(value), o.Flags)
+	if l.marks&chained != 0 {
+		// Large values take the way of those that arrive in parts.
+		sh.mu.Unlock()
+		return s.setLarge(k, value, o, now)
+	}
+	defer sh.mu.Unlock()
+	r := sh.allocOrRelieve(l.class, now)
+	if r == 0 {
+		return SetResult{Status: sh.refuse(k, NoMemory, o, now)}
+	}
+	it := sh.init(r, l, k.Bytes, len(value), o.Flags, o.Expiry, now.Seconds())
+	copy(sh.a.Bytes(it.valueOff(), len(value)), value)
+	sh.classes[l.class].cmdSet++
+	return sh.commit(it, k.Hash, o, now)
+}
+
+func (s *Store) setLarge(k Key, value []byte, o *SetOptions, now Time) SetResult {
+	var u Upload
+	if st := s.Begin(k, len(value), o, now, &u); st != OK {
+		return SetResult{Status: st}
+	}
+	if st := u.Write(value, now); st != OK {
+		u.Abort()
+		return SetResult{Status: st}
+	}
+	return u.Commit(now)
+}
+
+// refuse answers st for a value that cannot be stored; where the old value
+// must not stay behind, it goes.
+func (s *Store) refuse(k Key, st Status, o *SetOptions, now Time) Status {
+	sh := s.lock(k, now)
+	defer sh.mu.Unlock()
+	return sh.refuse(k, st, o, now)
+}
+
+func (sh *shard) refuse(k Key, st Status, o *SetOptions, now Time) Status {
+	if st == TooLarge {
+		sh.n.tooLarge++
+	} else {
+		sh.n.noMemory++
+	}
+	if o.DropOnError {
+		if it, ok := sh.live(k, now); ok {
+			sh.unlink(it, k.Hash)
+		}
+	}
+	return st
+}
+
+// commit makes the whole item it visible as o asks, over what is stored under
+// its key, or frees it. It is the one place where a value replaces another.
+func (sh *shard) commit(it item, h uint64, o *SetOptions, now Time) SetResult {
+	k := Key{Hash: h, Bytes: it.key()}
+	old, found := sh.live(k, now)
+	if !found {
+		return sh.commitNew(it, h, o, now)
+	}
+	oldClass := &sh.classes[sh.a.ClassOf(old.r)]
+	switch {
+	case o.Mode == ModeAdd:
+		sh.bump(&old, h, now)
+		sh.free(it)
+		return SetResult{Status: NotStored}
+
+	case o.Mode == ModeAppend || o.Mode == ModePrepend:
+		if o.Compare && o.CompareCAS != 0 && o.CompareCAS != old.cas() {
+			sh.free(it)
+			return SetResult{Status: Exists}
+		}
+		return sh.join(old, it, h, o, now)
+
+	case !o.Compare:
+		// set and replace
+
+	case o.CompareCAS != 0 && o.CompareCAS == old.cas():
+		oldClass.casHits++
+
+	case o.CompareCAS != 0 && o.Invalidate && o.CompareCAS < old.cas():
+		// A value older than what is there, but welcome: it is stale from
+		// the start, and lives as long as the old one would have.
+		it.setExpiry(old.expiry())
+		it.setTag(it.tag | stale | old.tag&winSent)
+		oldClass.casHits++
+
+	default:
+		oldClass.casBadval++
+		sh.free(it)
+		return SetResult{Status: Exists}
+	}
+	sh.unlink(old, h)
+	return sh.store(it, h, o, now)
+}
+
+// commitNew is commit where nothing is stored under the key.
+func (sh *shard) commitNew(it item, h uint64, o *SetOptions, now Time) SetResult {
+	st := NotStored
+	switch o.Mode {
+	case ModeAdd:
+		return sh.store(it, h, o, now)
+	case ModeSet, ModeReplace:
+		if o.Compare {
+			sh.n.casMisses++
+			st = Miss
+		} else if o.Mode == ModeSet {
+			return sh.store(it, h, o, now)
+		}
+	case ModeAppend, ModePrepend:
+		if o.Vivify {
+			it.setExpiry(o.VivifyExpiry)
+			return sh.store(it, h, o, now)
+		}
+	}
+	sh.free(it)
+	return SetResult{Status: st}
+}
+
+// store links it and answers for it.
+func (sh *shard) store(it item, h uint64, o *SetOptions, now Time) SetResult {
+	if o.Binary {
+		it.setTag(it.tag | keyBinary)
+	}
+	sh.link(it, h, o.HasNewCAS, o.NewCAS, now)
+	return SetResult{Status: OK, CAS: it.cas(), Size: it.valueLen()}
+}
+
+// join stores old's value with it's behind (append) or before (prepend). Old
+// keeps flags and TTL, and is pinned while room is made for both.
+func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult {
+	s := sh.s
+	key, n := it.key(), old.valueLen()+it.valueLen()
+	flags, expiry, binary := old.flags(), old.expiry(), old.tag&keyBinary
+	if s.tooLarge(len(key), n, flags) {
+		sh.n.tooLarge++
+		sh.free(it)
+		return SetResult{Status: NotStored}
+	}
+	sh.pins[old.r]++
+	defer sh.unpin(old.r)
+
+	l := s.layoutFor(len(key), n, flags)
+	r := sh.alloc(l.class, now)
+	if r == 0 {
+		sh.free(it)
+		return SetResult{Status: NotStored}
+	}
+	both := sh.init(r, l, key, n, flags, expiry, now.Seconds())
+	w := sh.writer(both)
+	first, second := old, it
+	if o.Mode == ModePrepend {
+		first, second = it, old
+	}
+	ok := w.copyValue(first, now) && w.copyValue(second, now)
+	sh.free(it)
+	if !ok {
+		sh.free(both)
+		return SetResult{Status: NotStored}
+	}
+	if sh.a.Tag(old.r).State() >= slab.StateItem {
+		sh.unlink(sh.item(old.r), h)
+	}
+	both.setTag(both.tag | binary)
+	return sh.store(both, h, o, now)
+}
+
+// bump notes that an item was read.
+func (sh *shard) bump(it *item, h uint64, now Time) {
+	it.tag = sh.order.Hit(sh.a.ClassOf(it.r), it.r, it.tag, h)
+	it.setAccess(now.Seconds())
+}
+
+// writer fills the value of a new item, and takes pieces as it needs them.
+type writer struct {
+	sh   *shard
+	it   item
+	at   slab.Ref // chunk being written
+	off  uint64   // where in the arena
+	room int      // bytes left in it
+	left int      // bytes of the value still to come, behind this chunk
+}
+
+func (sh *shard) writer(it item) writer {
+	n := it.inFirst()
+	return writer{sh: sh, it: it, at: it.r, off: it.valueOff(), room: n, left: it.valueLen() - n}
+}
+
+// nextPiece is how many bytes the next piece will hold, and its class.
+func (w *writer) nextPiece() (n, class int) {
+	t := w.sh.s.table
+	n = min(w.left, t.Largest()-pieceHeaderBytes)
+	return n, t.For(pieceHeaderBytes + n)
+}
+
+// grow takes the next piece. The shard must be locked.
+func (w *writer) grow(now Time) bool {
+	n, c := w.nextPiece()
+	r := w.sh.alloc(c, now)
+	if r == 0 {
+		return false
+	}
+	w.attach(r, n)
+	return true
+}
+
+// attach makes chunk r the next piece, for n bytes.
+func (w *writer) attach(r slab.Ref, n int) {
+	sh := w.sh
+	sh.a.SetTag(r, slab.MakeTag(slab.StatePiece, 0))
+	sh.a.SetNext(r, 0)
+	sh.a.SetPrev(r, w.it.r)
+	if w.at == w.it.r {
+		w.it.setFirstPiece(r)
+	} else {
+		sh.a.SetNext(w.at, r)
+	}
+	w.at, w.off = r, r.Off()+pieceHeaderBytes
+	w.room, w.left = n, w.left-n
+}
+
+// put copies as much of p as the current chunk takes.
+func (w *writer) put(p []byte) int {
+	n := copy(w.sh.a.Bytes(w.off, w.room), p)
+	w.off += uint64(n)
+	w.room -= n
+	return n
+}
+
+// copyValue writes the whole value of from, which must not move meanwhile.
+func (w *writer) copyValue(from item, now Time) bool {
+	p := from.pieces()
+	for b := p.bytes(); b != nil; b = p.bytes() {
+		if w.room == 0 && !w.grow(now) {
+			return false
+		}
+		p.advance(w.put(b))
+	}
+	return true
+}

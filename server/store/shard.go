@@ -1,0 +1,278 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/quarrycache/quarry/lru"
+	"github.com/quarrycache/quarry/slab"
+)
+
+// shard is a part of the store that works by itself: one arena, its index,
+// its order. Keys are spread over shards by their hash.
+type shard struct {
+	mu sync.Mutex // all below, and every item reached through it
+
+	s     *Store
+	id    int
+	a     *slab.Arena
+	order *lru.Order
+	idx   index
+
+	seq      uint64 // stores so far; the CAS of an item is made of it
+	flushed  uint64 // items with a CAS up to this are gone
+	flushAt  uint32 // second at which the next flush is due, 0 none
+	explicit int    // items whose CAS is explicit: a flush must look for them
+
+	// earliest[n] is the earliest second at which the sweeper has something
+	// to do in page n: the first expiry there, or 0 after a flush.
+	earliest []uint32
+	sweep    sweep
+
+	pins map[slab.Ref]int // readers of items being sent, by item
+
+	view    Item // what a Visitor is shown
+	n       counts
+	classes []classCounts
+
+	_ [64]byte // shards that neighbour in memory share no cache line
+}
+
+// never is an earliest that does not come.
+const never = math.MaxUint32
+
+func newShard(s *Store, id int, reserve int64) (*shard, error) {
+	a, err := slab.NewArena(s.table, s.budget, reserve)
+	if err != nil {
+		return nil, err
+	}
+	sh := &shard{
+		s: s, id: id, a: a,
+		order:   lru.New(a),
+		pins:    make(map[slab.Ref]int),
+		classes: make([]classCounts, s.table.Len()),
+	}
+	if sh.idx, err = newIndex(reserve / slab.ChunkMinBytes); err != nil {
+		return nil, err
+	}
+	return sh, nil
+}
+
+func (sh *shard) close() error {
+	if err := sh.idx.close(); err != nil {
+		return err
+	}
+	return sh.a.Close()
+}
+
+// find is the item with key k, 0 when there is none; it may have expired.
+func (sh *shard) find(k Key) slab.Ref {
+	b := sh.idx.bucketOf(k.Hash)
+	tag := tagBits(k.Hash)
+	for {
+		c, overflow := b.match(tag)
+		for i := c.next(); i >= 0; i = c.next() {
+			r := b.ref(i)
+			if r == 0 {
+				continue
+			}
+			it := sh.item(r)
+			if it.keyLen() == len(k.Bytes) && bytes.Equal(it.key(), k.Bytes) {
+				return r
+			}
+		}
+		if overflow == 0 {
+			return 0
+		}
+		b = bucket{sh.idx.over, uint64(overflow-1) * bucketBytes}
+	}
+}
+
+// live is the item with key k, if it is neither expired nor flushed; if it
+// is, it is freed.
+func (sh *shard) live(k Key, now Time) (item, bool) {
+	r := sh.find(k)
+	if r == 0 {
+		return item{}, false
+	}
+	it := sh.item(r)
+	switch {
+	case sh.isFlushed(it):
+		sh.n.getFlushed++
+	case isExpired(it, now.Seconds()):
+		sh.n.getExpired++
+	default:
+		return it, true
+	}
+	sh.unlink(it, k.Hash)
+	return item{}, false
+}
+
+func isExpired(it item, second uint32) bool {
+	e := it.expiry()
+	return e != 0 && e <= second
+}
+
+func (sh *shard) isFlushed(it item) bool {
+	return it.cas() <= sh.flushed && it.tag&explicitCAS == 0
+}
+
+// hashOf is the hash of the key of item r.
+func (sh *shard) hashOf(r slab.Ref) uint64 { return xxhash.Sum64(sh.item(r).key()) }
+
+// nextCAS is a number that no other item of the store has or had: a counter
+// of the shard, times the number of shards, plus the shard's own.
+func (sh *shard) nextCAS() uint64 {
+	sh.seq++
+	return sh.casOf(sh.seq)
+}
+
+func (sh *shard) casOf(seq uint64) uint64 {
+	return seq*uint64(len(sh.s.shards)) + uint64(sh.id)
+}
+
+// alloc takes a chunk of class c, and makes room for it if it must. 0: there
+// is none to be had.
+func (sh *shard) alloc(c int, now Time) slab.Ref {
+	for {
+		if r, ok := sh.a.Alloc(c); ok {
+			return r
+		}
+		if !sh.makeRoom(c, now) {
+			sh.classes[c].outOfMemory++
+			return 0
+		}
+	}
+}
+
+// makeRoom evicts what should go next from class c, or takes a page from
+// another class when this one has nothing to give.
+func (sh *shard) makeRoom(c int, now Time) bool {
+	r := sh.order.Victim(c)
+	if r != 0 && (!sh.s.cfg.NoEvict || sh.isGone(r, now)) {
+		sh.evict(r, now)
+		return true
+	}
+	return !sh.s.cfg.NoEvict && sh.stealPage(c, now)
+}
+
+func (sh *shard) isGone(r slab.Ref, now Time) bool {
+	it := sh.item(r)
+	return isExpired(it, now.Seconds()) || sh.isFlushed(it)
+}
+
+// evict frees an item to make room, and counts what it was.
+func (sh *shard) evict(r slab.Ref, now Time) {
+	it := sh.item(r)
+	second := now.Seconds()
+	n := &sh.classes[sh.a.ClassOf(r)]
+	n.evictedTime = it.idleSeconds(second)
+	if sh.isGone(r, now) {
+		n.reclaimed++
+		if it.tag&lru.Fetched == 0 {
+			n.expiredUnfetched++
+		}
+	} else {
+		n.evicted++
+		n.directReclaims++
+		if it.expiry() != 0 {
+			n.evictedNonzero++
+		}
+		if it.tag&lru.Fetched == 0 {
+			n.evictedUnfetched++
+		}
+		if it.tag&lru.Active != 0 {
+			n.evictedActive++
+		}
+	}
+	sh.unlink(it, sh.hashOf(r))
+}
+
+// link makes a whole item visible, with the next CAS or the one given. Its
+// key is not in the index.
+func (sh *shard) link(it item, h uint64, hasCAS bool, cas uint64, now Time) {
+	sh.setCAS(&it, hasCAS, cas)
+	c := sh.a.ClassOf(it.r)
+	n := &sh.classes[c]
+	n.items++
+	n.memRequested += uint64(it.footprint())
+	sh.n.totalItems++
+	sh.noteExpiry(it)
+	for !sh.idx.insert(h, it.r) {
+		sh.evictFromChain(h, now)
+	}
+	if sh.idx.wantsSplit() {
+		sh.idx.splitOne(sh.hashOf)
+	}
+	sh.order.Insert(c, it.r, h)
+}
+
+// evictFromChain frees the item that was accessed longest ago among those
+// whose hashes collide with h.
+func (sh *shard) evictFromChain(h uint64, now Time) {
+	var buf [chainEntriesMax]slab.Ref
+	oldest, idle := slab.Ref(0), uint32(0)
+	for _, r := range sh.idx.chain(h, buf[:0]) {
+		if n := sh.item(r).idleSeconds(now.Seconds()); oldest == 0 || n > idle {
+			oldest, idle = r, n
+		}
+	}
+	if oldest == 0 {
+		panic(fmt.Sprintf("store: no room in the empty chain of hash %#x", h))
+	}
+	sh.n.chainEvictions++
+	sh.evict(oldest, now)
+}
+
+// unlink takes an item out of index and order and frees it, or leaves that
+// to its last reader.
+func (sh *shard) unlink(it item, h uint64) {
+	c := sh.a.ClassOf(it.r)
+	n := &sh.classes[c]
+	n.items--
+	n.memRequested -= uint64(it.footprint())
+	if it.tag&explicitCAS != 0 {
+		sh.explicit--
+	}
+	sh.idx.remove(h, it.r)
+	sh.order.Remove(c, it.r)
+	if len(sh.pins) > 0 && sh.pins[it.r] > 0 {
+		sh.a.SetTag(it.r, sh.a.Tag(it.r).WithState(slab.StatePinned))
+		return
+	}
+	sh.free(it)
+}
+
+// free gives the chunks of an item back, which is in no list any more.
+func (sh *shard) free(it item) {
+	if it.tag&chained != 0 {
+		for p := it.firstPiece(); p != 0; {
+			next := sh.a.Next(p)
+			sh.a.Free(p)
+			p = next
+		}
+	}
+	sh.a.Free(it.r)
+}
+
+// noteExpiry tells the sweeper when to look at the item's page.
+func (sh *shard) noteExpiry(it item) {
+	e := it.expiry()
+	if e == 0 {
+		return
+	}
+	n := sh.a.PageOf(it.r)
+	for uint32(len(sh.earliest)) <= n {
+		sh.earliest = append(sh.earliest, never)
+	}
+	sh.earliest[n] = min(sh.earliest[n], e)
+}
+
+// setExpiry changes when an item is gone.
+func (sh *shard) setExpiry(it item, e uint32) {
+	it.setExpiry(e)
+	sh.noteExpiry(it)
+}

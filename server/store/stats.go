@@ -1,0 +1,220 @@
+package store
+
+import (
+	"math/bits"
+
+	"github.com/quarrycache/quarry/lru"
+)
+
+// counts are a shard's counters that belong to no class.
+type counts struct {
+	totalItems                                        uint64
+	getMisses, getExpired, getFlushed                 uint64
+	touchMisses, deleteMisses, incrMisses, decrMisses uint64
+	casMisses, tooLarge, noMemory                     uint64
+	sweepChecked, chainEvictions, pagesMoved          uint64
+}
+
+// classCounts are a shard's counters and gauges of one class.
+type classCounts struct {
+	items, memRequested uint64 // gauges
+
+	getHits, cmdSet, deleteHits, incrHits, decrHits uint64
+	casHits, casBadval, touchHits                   uint64
+	evicted, evictedNonzero, evictedUnfetched       uint64
+	evictedActive, directReclaims, outOfMemory      uint64
+	reclaimed, expiredUnfetched, sweepReclaimed     uint64
+	evictedTime                                     uint32
+}
+
+// ClassStats is one slab class over all shards: what `stats items` and
+// `stats slabs` show. Counters count since the start or the last reset.
+type ClassStats struct {
+	ChunkBytes, ChunksPerPage     int
+	Pages, UsedChunks, FreeChunks uint64
+
+	Items                        uint64
+	Window, Probation, Protected uint64 // items in each segment
+	AgeWindow, AgeProtected, Age uint32 // seconds since the last access of each segment's last item
+	MemRequested                 uint64 // bytes of headers, keys and values
+
+	GetHits, CmdSet, DeleteHits, IncrHits, DecrHits uint64
+	CasHits, CasBadval, TouchHits                   uint64
+
+	Evicted, EvictedNonzero, EvictedUnfetched uint64
+	EvictedActive, DirectReclaims             uint64
+	EvictedTime                               uint32 // seconds that the last evicted item had not been accessed
+	OutOfMemory                               uint64
+	Reclaimed                                 uint64 // expired items that made room
+	ExpiredUnfetched                          uint64
+	SweepReclaimed                            uint64 // expired items that the sweeper freed
+
+	MovesToCold, MovesToWarm, MovesWithin    uint64
+	HitsWindow, HitsProbation, HitsProtected uint64
+}
+
+// Stats is a snapshot of a store.
+type Stats struct {
+	Classes []ClassStats // by class number, less one
+	Total   ClassStats   // their sums; its sizes and ages are of no meaning
+
+	TotalItems, GetMisses, GetExpired, GetFlushed     uint64
+	TouchMisses, DeleteMisses, IncrMisses, DecrMisses uint64
+	CasMisses, TooLarge, NoMemory                     uint64
+	SweepChecked, ChainEvictions, PagesMoved          uint64
+
+	Shards     int
+	PageBytes  int
+	LimitBytes int64
+	HeldBytes  int64 // pages taken, of the limit
+	IdlePages  uint64
+
+	IndexBuckets  uint64
+	IndexBytes    int64
+	IndexOverflow uint64 // overflow buckets in use
+	IndexLevel    int    // log2 of the buckets, rounded down
+	PinnedBytes   int64
+	UploadBytes   int64
+}
+
+// Snapshot fills st; its Classes are reused.
+func (s *Store) Snapshot(now Time, st *Stats) {
+	classes := st.Classes
+	*st = Stats{
+		Shards:      len(s.shards),
+		PageBytes:   s.cfg.PageBytes,
+		LimitBytes:  s.budget.Limit(),
+		HeldBytes:   s.budget.Taken(),
+		PinnedBytes: s.pinnedBytes.Load(),
+		UploadBytes: s.uploadBytes.Load(),
+	}
+	if len(classes) != s.table.Len() {
+		classes = make([]ClassStats, s.table.Len())
+	}
+	clear(classes)
+	for c := range classes {
+		classes[c].ChunkBytes = s.table.Bytes(c)
+		classes[c].ChunksPerPage = s.table.PerPage(c)
+	}
+	st.Classes = classes
+	for _, sh := range s.shards {
+		sh.addTo(st, now)
+	}
+	for c := range classes {
+		st.Total.add(&classes[c])
+	}
+	st.IndexLevel = bits.Len64(st.IndexBuckets) - 1
+}
+
+func (sh *shard) addTo(st *Stats, now Time) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	n := &sh.n
+	st.TotalItems += n.totalItems
+	st.GetMisses += n.getMisses
+	st.GetExpired += n.getExpired
+	st.GetFlushed += n.getFlushed
+	st.TouchMisses += n.touchMisses
+	st.DeleteMisses += n.deleteMisses
+	st.IncrMisses += n.incrMisses
+	st.DecrMisses += n.decrMisses
+	st.CasMisses += n.casMisses
+	st.TooLarge += n.tooLarge
+	st.NoMemory += n.noMemory
+	st.SweepChecked += n.sweepChecked
+	st.ChainEvictions += n.chainEvictions
+	st.PagesMoved += n.pagesMoved
+	st.IdlePages += uint64(sh.a.IdlePages())
+	st.IndexBuckets += uint64(sh.idx.buckets())
+	st.IndexBytes += sh.idx.bytes()
+	st.IndexOverflow += uint64(sh.idx.nOver)
+	for c := range st.Classes {
+		sh.addClass(c, &st.Classes[c], now)
+	}
+}
+
+func (sh *shard) addClass(c int, t *ClassStats, now Time) {
+	n := &sh.classes[c]
+	use := sh.a.Use(c)
+	m := sh.order.Moves(c)
+	one := ClassStats{
+		Pages: uint64(use.Pages), UsedChunks: uint64(use.Used), FreeChunks: uint64(use.Free),
+		Items:        n.items,
+		Window:       uint64(sh.order.Len(c, lru.Window)),
+		Probation:    uint64(sh.order.Len(c, lru.Probation)),
+		Protected:    uint64(sh.order.Len(c, lru.Protected)),
+		MemRequested: n.memRequested,
+		GetHits:      n.getHits, CmdSet: n.cmdSet, DeleteHits: n.deleteHits,
+		IncrHits: n.incrHits, DecrHits: n.decrHits,
+		CasHits: n.casHits, CasBadval: n.casBadval, TouchHits: n.touchHits,
+		Evicted: n.evicted, EvictedNonzero: n.evictedNonzero, EvictedUnfetched: n.evictedUnfetched,
+		EvictedActive: n.evictedActive, DirectReclaims: n.directReclaims,
+		OutOfMemory: n.outOfMemory, Reclaimed: n.reclaimed,
+		ExpiredUnfetched: n.expiredUnfetched, SweepReclaimed: n.sweepReclaimed,
+		MovesToCold: m.ToProbation, MovesToWarm: m.ToProtected, MovesWithin: m.Within,
+		HitsWindow: m.HitsIn[lru.Window], HitsProbation: m.HitsIn[lru.Probation], HitsProtected: m.HitsIn[lru.Protected],
+	}
+	t.add(&one)
+	t.EvictedTime = max(t.EvictedTime, n.evictedTime)
+	t.AgeWindow = max(t.AgeWindow, sh.age(c, lru.Window, now))
+	t.AgeProtected = max(t.AgeProtected, sh.age(c, lru.Protected, now))
+	t.Age = max(t.Age, sh.age(c, lru.Probation, now))
+}
+
+// age is how long the last item of a segment has not been accessed.
+func (sh *shard) age(c int, s lru.Segment, now Time) uint32 {
+	r := sh.order.Tail(c, s)
+	if r == 0 {
+		return 0
+	}
+	return sh.item(r).idleSeconds(now.Seconds())
+}
+
+// add adds the counters and gauges of o to t, but not sizes and ages.
+func (t *ClassStats) add(o *ClassStats) {
+	t.Pages += o.Pages
+	t.UsedChunks += o.UsedChunks
+	t.FreeChunks += o.FreeChunks
+	t.Items += o.Items
+	t.Window += o.Window
+	t.Probation += o.Probation
+	t.Protected += o.Protected
+	t.MemRequested += o.MemRequested
+	t.GetHits += o.GetHits
+	t.CmdSet += o.CmdSet
+	t.DeleteHits += o.DeleteHits
+	t.IncrHits += o.IncrHits
+	t.DecrHits += o.DecrHits
+	t.CasHits += o.CasHits
+	t.CasBadval += o.CasBadval
+	t.TouchHits += o.TouchHits
+	t.Evicted += o.Evicted
+	t.EvictedNonzero += o.EvictedNonzero
+	t.EvictedUnfetched += o.EvictedUnfetched
+	t.EvictedActive += o.EvictedActive
+	t.DirectReclaims += o.DirectReclaims
+	t.OutOfMemory += o.OutOfMemory
+	t.Reclaimed += o.Reclaimed
+	t.ExpiredUnfetched += o.ExpiredUnfetched
+	t.SweepReclaimed += o.SweepReclaimed
+	t.MovesToCold += o.MovesToCold
+	t.MovesToWarm += o.MovesToWarm
+	t.MovesWithin += o.MovesWithin
+	t.HitsWindow += o.HitsWindow
+	t.HitsProbation += o.HitsProbation
+	t.HitsProtected += o.HitsProtected
+}
+
+// ResetStats sets all counters to zero; gauges stay.
+func (s *Store) ResetStats() {
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		sh.n = counts{}
+		for c := range sh.classes {
+			n := &sh.classes[c]
+			*n = classCounts{items: n.items, memRequested: n.memRequested}
+		}
+		sh.order.ResetMoves()
+		sh.mu.Unlock()
+	}
+}

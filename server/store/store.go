@@ -1,0 +1,179 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/quarrycache/quarry/slab"
+)
+
+// Config of a store. The zero value is a 64 MB cache for one loop.
+type Config struct {
+	LimitBytes   int64   // -m: bytes of item pages; index and order come on top. 64 MiB
+	Loops        int     // -t: threads that will use it; the number of shards follows. 1
+	Shards       int     // number of shards, a power of two; 0 by rule, see shardsFor
+	ItemMaxBytes int     // -I: largest item, counted as memcached counts it. 1 MiB
+	NoEvict      bool    // -M: NoMemory instead of eviction
+	NoCAS        bool    // -C: items count as without a CAS in ItemMaxBytes
+	GrowthFactor float64 // -f: memcached's class table; 0 is Quarry's own
+	ChunkMin     int     // -n: with GrowthFactor, bytes of the smallest item. 48
+	PageBytes    int     // 0 by rule, see pageBytesFor
+}
+
+const (
+	limitDefaultBytes   = 64 << 20
+	itemMaxDefaultBytes = 1 << 20
+	chunkMinDefault     = 48
+
+	shardBytesMin = 16 << 20 // shards are not made smaller, see shardsFor
+	shardsMax     = 1 << 12  // the bits of a hash that choose one
+	pagesPerShard = 1024
+	pageBytesMin  = 16 << 10
+	pageBytesMax  = 1 << 20
+
+	// reserveFactor is how far the limit can be raised while running.
+	reserveFactor = 8
+
+	// itemHeaderMemcached is what memcached's own item header takes: what -I
+	// limits is counted with it, so that the same values fit.
+	itemHeaderMemcached = 48
+)
+
+// shardsFor is min(power of two >= loops, limit / 16 MiB), but at least
+// limit / 32 GiB, which is what a Ref reaches. Small shards waste memory: each
+// has a page of every class that is not full yet.
+func shardsFor(limit int64, loops int) int {
+	byLoops := int64(1) << bits.Len(uint(max(loops, 1)-1))
+	n := min(byLoops, max(limit/shardBytesMin, 1))
+	n = max(n, (limit+slab.ArenaMaxBytes/2-1)/(slab.ArenaMaxBytes/2))
+	n = 1 << (bits.Len64(uint64(n)) - 1) // down to a power of two
+	for limit/n > slab.ArenaMaxBytes/2 {
+		n *= 2
+	}
+	return int(min(n, shardsMax))
+}
+
+// pageBytesFor is a 1024th of a shard, between 16 KiB and 1 MiB, a power of
+// two.
+func pageBytesFor(shardLimit int64) int {
+	n := pageBytesMin
+	for n < pageBytesMax && int64(2*n)*pagesPerShard <= shardLimit {
+		n *= 2
+	}
+	return n
+}
+
+// Store is the items. It is safe for concurrent use.
+type Store struct {
+	cfg    Config
+	shards []*shard
+	mask   uint32
+	table  *slab.Classes
+	budget *slab.Budget
+
+	pinnedBytes atomic.Int64 // of values being sent from where they lie
+	uploadBytes atomic.Int64 // of values that are not whole yet
+	pinnedMax   int64
+	uploadMax   int64
+}
+
+// Open makes an empty store.
+func Open(c Config) (*Store, error) {
+	if c.LimitBytes == 0 {
+		c.LimitBytes = limitDefaultBytes
+	}
+	if c.ItemMaxBytes == 0 {
+		c.ItemMaxBytes = itemMaxDefaultBytes
+	}
+	if c.ChunkMin == 0 {
+		c.ChunkMin = chunkMinDefault
+	}
+	if c.Shards == 0 {
+		c.Shards = shardsFor(c.LimitBytes, c.Loops)
+	}
+	if c.PageBytes == 0 {
+		c.PageBytes = pageBytesFor(c.LimitBytes / int64(c.Shards))
+	}
+	if c.Shards < 1 || c.Shards > shardsMax || bits.OnesCount(uint(c.Shards)) != 1 {
+		return nil, fmt.Errorf("store: %d shards: want a power of two, at most %d", c.Shards, shardsMax)
+	}
+	if c.LimitBytes/int64(c.Shards) < int64(c.PageBytes)*slabPagesMin {
+		return nil, fmt.Errorf("store: limit of %d bytes: want at least %d pages of %d bytes for each of %d shards",
+			c.LimitBytes, slabPagesMin, c.PageBytes, c.Shards)
+	}
+	s := &Store{
+		cfg:    c,
+		mask:   uint32(c.Shards - 1),
+		budget: slab.NewBudget(c.LimitBytes),
+		table:  slab.OwnClasses(c.PageBytes),
+	}
+	if c.GrowthFactor != 0 {
+		s.table = slab.FactorClasses(c.PageBytes, itemHeaderMemcached+c.ChunkMin, c.GrowthFactor)
+	}
+	// A quarter each: values on their way in or out cannot take the cache
+	// away from the rest, but one item of the largest size always fits.
+	s.pinnedMax = max(c.LimitBytes/4, int64(c.ItemMaxBytes+c.ItemMaxBytes/8+2*c.PageBytes))
+	s.uploadMax = s.pinnedMax
+	reserve := reserveBytes(c.LimitBytes)
+	for i := range c.Shards {
+		sh, err := newShard(s, i, reserve)
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		s.shards = append(s.shards, sh)
+	}
+	return s, nil
+}
+
+// slabPagesMin is the least a shard can work with.
+const slabPagesMin = 4
+
+// reserveBytes is the address space for one shard's items.
+func reserveBytes(limit int64) int64 {
+	if raceEnabled {
+		return limit // it comes from the Go heap then
+	}
+	return min(limit*reserveFactor, slab.ArenaMaxBytes)
+}
+
+// Close gives all memory back. No other call may be under way or follow.
+func (s *Store) Close() error {
+	var errs []error
+	for _, sh := range s.shards {
+		errs = append(errs, sh.close())
+	}
+	s.shards = nil
+	return errors.Join(errs...)
+}
+
+// Shards is the number of shards.
+func (s *Store) Shards() int { return len(s.shards) }
+
+// PageBytes is the size of the pages that shards take from the limit.
+func (s *Store) PageBytes() int { return s.cfg.PageBytes }
+
+// LimitBytes is the limit on item pages.
+func (s *Store) LimitBytes() int64 { return s.budget.Limit() }
+
+// tooLarge reports whether an item is over the limit, counted as memcached
+// counts it, with its own header, so that what fits there fits here.
+func (s *Store) tooLarge(keyLen, valueLen int, flags uint32) bool {
+	n := itemHeaderMemcached + keyLen + 1 + valueLen + 2
+	if !s.cfg.NoCAS {
+		n += 8
+	}
+	if flags != 0 {
+		n += flagsBytes
+	}
+	return n > s.cfg.ItemMaxBytes
+}
+
+// lock takes the shard of k, and lets a flush whose time has come happen.
+func (s *Store) lock(k Key, now Time) *shard {
+	sh := s.shards[shardBits(k.Hash)&s.mask]
+	sh.mu.Lock()
+	sh.flushIfDue(now)
+	return sh
+}

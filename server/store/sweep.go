@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/quarrycache/quarry/lru"
+	"github.com/quarrycache/quarry/slab"
+)
+
+// The sweeper takes the memory of expired and flushed items back without
+// anybody reading them: it walks the pages in address order, and of those
+// only the ones in which something has expired.
+const (
+	// sweepCycle is how long a walk over all pages may take. With the pause
+	// below, memory is back within 10 s of expiry.
+	sweepCycle = 8 * time.Second
+	// sweepTick is how often a part of the cycle is done.
+	sweepTick = 50 * time.Millisecond
+	// sweepChunksMax bounds the chunks looked at, and sweepFreesMax the items
+	// freed, while a shard's lock is held: some 10 µs.
+	sweepChunksMax = 512
+	sweepFreesMax  = 64
+)
+
+// sweep is where the sweeper is in a shard.
+type sweep struct {
+	page  uint32
+	chunk int
+	first uint32 // earliest expiry seen so far in the page
+}
+
+// Background does what has to be done in the background, a bounded step at a
+// time, until ctx ends. clock tells the time.
+func (s *Store) Background(ctx context.Context, clock func() Time) {
+	tick := time.NewTicker(sweepTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, sh := range s.shards {
+			s.sweepPart(sh, clock())
+		}
+	}
+}
+
+// sweepPart walks the part of a shard that is due in one tick.
+func (s *Store) sweepPart(sh *shard, now Time) {
+	sh.mu.Lock()
+	pages := int(sh.a.Pages())
+	sh.mu.Unlock()
+	ticks := int(sweepCycle / sweepTick)
+	for left := (pages + ticks - 1) / ticks; left > 0; {
+		sh.mu.Lock()
+		left -= sh.sweepStep(left, now)
+		sh.mu.Unlock()
+		runtime.Gosched() // a busy goroutine must not own the loop's P
+	}
+}
+
+// Sweep walks all pages once, as Background does in a cycle. Tests and
+// embedders without Background call it.
+func (s *Store) Sweep(now Time) {
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		sh.flushIfDue(now)
+		for left := int(sh.a.Pages()); left > 0; {
+			left -= sh.sweepStep(left, now)
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// sweepStep does a bounded step, over at most pages pages, and returns how
+// many it has finished.
+func (sh *shard) sweepStep(pages int, now Time) int {
+	sh.flushIfDue(now)
+	w := &sh.sweep
+	done, looked, freed := 0, 0, 0
+	for done < pages {
+		if w.chunk == 0 && (w.page >= uint32(len(sh.earliest)) || sh.earliest[w.page] > now.Seconds()) {
+			sh.nextPage()
+			done++
+			if looked++; looked >= sweepChunksMax {
+				break
+			}
+			continue
+		}
+		if w.chunk == 0 {
+			w.first = never
+			sh.earliest[w.page] = never // those stored meanwhile note themselves
+		}
+		chunks := sh.a.Page(w.page)
+		for w.chunk < chunks.N && looked < sweepChunksMax && freed < sweepFreesMax {
+			r := chunks.At(w.chunk)
+			w.chunk++
+			looked++
+			it := sh.item(r)
+			if it.tag.State() < slab.StateItem {
+				continue
+			}
+			if e := it.expiry(); !isExpired(it, now.Seconds()) && !sh.isFlushed(it) {
+				if e != 0 {
+					w.first = min(w.first, e)
+				}
+				continue
+			}
+			sh.reclaim(it)
+			freed++
+			if now := sh.a.Page(w.page); now.Class != chunks.Class {
+				w.chunk = now.N // the page left its class with its last item
+				chunks = now
+			}
+		}
+		if w.chunk < chunks.N {
+			break // not through this page yet
+		}
+		sh.earliest[w.page] = min(sh.earliest[w.page], w.first)
+		sh.nextPage()
+		done++
+		if looked >= sweepChunksMax || freed >= sweepFreesMax {
+			break
+		}
+	}
+	sh.n.sweepChecked += uint64(looked)
+	return done
+}
+
+// nextPage goes on to the next page, or to the first one again.
+func (sh *shard) nextPage() {
+	sh.sweep.chunk = 0
+	if sh.sweep.page++; sh.sweep.page >= sh.a.Pages() {
+		sh.sweep.page = 0
+	}
+}
+
+// reclaim frees an expired or flushed item.
+func (sh *shard) reclaim(it item) {
+	n := &sh.classes[sh.a.ClassOf(it.r)]
+	n.sweepReclaimed++
+	if it.tag&lru.Fetched == 0 {
+		n.expiredUnfetched++
+	}
+	sh.unlink(it, sh.hashOf(it.r))
+}

@@ -1,0 +1,114 @@
+package store
+
+// Upload is a value on its way in: it is written into its chunks as it
+// arrives, and nobody sees it before Commit. Chunks are taken as bytes come,
+// so that a sender who stops holds no more than it sent. The zero value is
+// ready for Begin; an Upload belongs to one goroutine at a time.
+type Upload struct {
+	sh    *shard // nil: nothing was begun
+	w     writer
+	hash  uint64
+	left  int   // bytes to come
+	taken int64 // chunk bytes, counted in the store's uploadBytes
+	o     SetOptions
+}
+
+// Begin takes the first chunk for a value of n bytes under key k, which it
+// copies. Any other status than OK means that nothing was begun, and that
+// the value is to be swallowed.
+func (s *Store) Begin(k Key, n int, o *SetOptions, now Time, u *Upload) Status {
+	if s.tooLarge(len(k.Bytes), n, o.Flags) {
+		return s.refuse(k, TooLarge, o, now)
+	}
+	l := s.layoutFor(len(k.Bytes), n, o.Flags)
+	sh := s.lock(k, now)
+	defer sh.mu.Unlock()
+	taken := int64(s.table.Bytes(l.class))
+	if !s.takeUpload(taken) {
+		return sh.refuse(k, NoMemory, o, now)
+	}
+	r := sh.allocOrRelieve(l.class, now)
+	if r == 0 {
+		s.uploadBytes.Add(-taken)
+		return sh.refuse(k, NoMemory, o, now)
+	}
+	it := sh.init(r, l, k.Bytes, n, o.Flags, o.Expiry, now.Seconds())
+	sh.classes[l.class].cmdSet++
+	*u = Upload{sh: sh, w: sh.writer(it), hash: k.Hash, left: n, taken: taken, o: *o}
+	return OK
+}
+
+func (s *Store) takeUpload(n int64) bool {
+	if s.uploadBytes.Add(n) <= s.uploadMax {
+		return true
+	}
+	s.uploadBytes.Add(-n)
+	return false
+}
+
+// Remaining is the number of bytes still to be written.
+func (u *Upload) Remaining() int { return u.left }
+
+// Write copies p, at most Remaining bytes, behind what was written before.
+// ReadNoMemory means that there is no more room: the rest of the value is to
+// be swallowed, after Abort.
+func (u *Upload) Write(p []byte, now Time) Status {
+	for len(p) > 0 {
+		if u.w.room == 0 {
+			if st := u.grow(now); st != OK {
+				return st
+			}
+		}
+		// The chunk is ours alone: no lock.
+		n := u.w.put(p)
+		p = p[n:]
+		u.left -= n
+	}
+	return OK
+}
+
+// grow takes the next chunk.
+func (u *Upload) grow(now Time) Status {
+	s := u.sh.s
+	u.sh.mu.Lock()
+	defer u.sh.mu.Unlock()
+	n, c := u.w.nextPiece()
+	if taken := int64(s.table.Bytes(c)); s.takeUpload(taken) {
+		u.taken += taken
+		if r := u.sh.allocOrRelieve(c, now); r != 0 {
+			u.w.attach(r, n)
+			return OK
+		}
+	}
+	u.sh.n.noMemory++
+	return ReadNoMemory
+}
+
+// Commit stores the value, which must be whole.
+func (u *Upload) Commit(now Time) SetResult {
+	sh := u.sh
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.flushIfDue(now)
+	it := sh.item(u.w.it.r)
+	it.setAccess(now.Seconds())
+	defer u.end()
+	return sh.commit(it, u.hash, &u.o, now)
+}
+
+// Abort gives the chunks back. It may be called at any time.
+func (u *Upload) Abort() {
+	if u.sh == nil {
+		return
+	}
+	sh := u.sh
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.free(sh.item(u.w.it.r))
+	u.end()
+}
+
+func (u *Upload) end() {
+	u.sh.s.uploadBytes.Add(-u.taken)
+	*u = Upload{}
+}

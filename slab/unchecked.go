@@ -1,0 +1,5 @@
+//go:build !race && !debug
+
+package slab
+
+const checked = false

@@ -1,0 +1,56 @@
+package slab
+
+import "unsafe"
+
+// All of the module's unsafe is in this file: loads and stores at offsets in
+// memory that the Go runtime does not know, and views of it as slices.
+
+// Memory is a range of reserved address space. Offsets below Committed may
+// be read and written; the rest is not accessible yet. It has no pointers in
+// it, and its bytes are zero until written.
+//
+// The accessors do not check their offsets (the chunks and buckets of the
+// callers are aligned and in range by construction; with -tags debug or
+// -race they do).
+type Memory struct {
+	base      unsafe.Pointer
+	reserved  int64
+	committed int64
+	raw       []byte // what was mapped, for Release
+}
+
+func (m *Memory) at(off, n uint64) unsafe.Pointer {
+	if checked && off+n > uint64(m.committed) {
+		panic(outOfRange(off, n, m.committed))
+	}
+	return unsafe.Add(m.base, off)
+}
+
+// U8 loads the byte at off.
+func (m *Memory) U8(off uint64) uint8 { return *(*uint8)(m.at(off, 1)) }
+
+// U32 loads the 32-bit number at off.
+func (m *Memory) U32(off uint64) uint32 { return *(*uint32)(m.at(off, 4)) }
+
+// U64 loads the 64-bit number at off.
+func (m *Memory) U64(off uint64) uint64 { return *(*uint64)(m.at(off, 8)) }
+
+// PutU8 stores the byte at off.
+func (m *Memory) PutU8(off uint64, v uint8) { *(*uint8)(m.at(off, 1)) = v }
+
+// PutU32 stores the 32-bit number at off.
+func (m *Memory) PutU32(off uint64, v uint32) { *(*uint32)(m.at(off, 4)) = v }
+
+// PutU64 stores the 64-bit number at off.
+func (m *Memory) PutU64(off uint64, v uint64) { *(*uint64)(m.at(off, 8)) = v }
+
+// Bytes is a view of n bytes at off. It is valid as long as the memory is,
+// but what it shows belongs to whoever owns the chunk.
+func (m *Memory) Bytes(off uint64, n int) []byte {
+	return unsafe.Slice((*byte)(m.at(off, uint64(n))), n)
+}
+
+func (m *Memory) setBase(raw []byte) {
+	m.raw = raw
+	m.base = unsafe.Pointer(unsafe.SliceData(raw))
+}
