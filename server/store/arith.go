@@ -70,9 +70,6 @@ func (sh *shard) arithMiss(k Key, o *ArithOptions, now Time, v Visitor) Status {
 		sh.n.noMemory++
 		return NoMemory
 	}
-	if o.Touch {
-		sh.setExpiry(it, o.Expiry)
-	}
 	sh.showNumber(it, o.Initial, -1, true, now, v)
 	return OK
 }

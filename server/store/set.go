@@ -72,7 +72,7 @@ func (sh *shard) commit(it item, h uint64, o *SetOptions, now Time) SetResult {
 	oldClass := &sh.classes[sh.a.ClassOf(old.r)]
 	switch {
 	case o.Mode == ModeAdd:
-		sh.bump(&old, h, now)
+		old.setAccess(now.Seconds())
 		sh.free(it)
 		return SetResult{Status: NotStored}
 

@@ -80,8 +80,8 @@ func (u *Upload) grow(now Time) Status {
 			return OK
 		}
 	}
-	u.sh.n.noMemory++
-	return ReadNoMemory
+	// As with NoMemory, the old value of a set must not stay behind.
+	return u.sh.refuse(Key{Hash: u.hash, Bytes: u.w.it.key()}, ReadNoMemory, &u.o, now)
 }
 
 // Commit stores the value, which must be whole.

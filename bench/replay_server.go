@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// serverStartMax is how long a server may take until it accepts.
+	serverStartMax = 10 * time.Second
+	// serverStallMax is how long a batch may take.
+	serverStallMax = 30 * time.Second
+)
+
+// replayServer replays w against a server: a batch of mg, one for each
+// request, then ms for those that missed, which go out with the next batch.
+// Values are not asked for: they would change nothing but the time it takes.
+func replayServer(ctx context.Context, c *ReplayConfig, w *workload, row Row) (Result, error) {
+	address, pid := c.Server, c.ServerPID
+	if len(c.ServerStart) > 0 {
+		p, err := startServer(ctx, c.ServerStart, row)
+		if err != nil {
+			return Result{}, err
+		}
+		defer p.stop()
+		address, pid = p.address, p.command.Process.Pid
+	}
+	conn, err := dialServer(ctx, address)
+	if err != nil {
+		return Result{}, err
+	}
+	defer conn.Close()
+	stopClosing := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stopClosing()
+	l := &lookaside{conn: conn, r: bufio.NewReaderSize(conn, 1<<16), w: w, value: make([]byte, objectBytesMax)}
+
+	before, err := serverCPU(pid)
+	if err != nil {
+		return Result{}, err
+	}
+	for batch := range w.batches(c.Batch) {
+		if err := l.batch(batch); err != nil {
+			return Result{}, err
+		}
+	}
+	if err := l.batch(nil); err != nil {
+		return Result{}, err
+	}
+	after, err := serverCPU(pid)
+	if err != nil {
+		return Result{}, err
+	}
+	l.result.CPU = after - before
+	l.result.Evictions, err = l.stat("evictions")
+	return l.result, err
+}
+
+// serverCPU is the CPU time that process pid has used, 0 for none.
+func serverCPU(pid int) (time.Duration, error) {
+	if pid == 0 {
+		return 0, nil
+	}
+	use, err := readProcUse("/proc", pid)
+	return use.user + use.system, err
+}
+
+// lookaside is one connection that gets keys and stores what it missed.
+type lookaside struct {
+	conn   net.Conn
+	r      *bufio.Reader
+	w      *workload
+	value  []byte   // as long as the largest
+	out    []byte   // requests
+	missed []uint32 // keys to be stored with the next batch
+	result Result
+}
+
+// batch stores what the last batch missed, then asks for keys.
+func (l *lookaside) batch(keys []uint32) error {
+	l.out = l.out[:0]
+	for _, k := range l.missed {
+		l.out = append(l.out, "ms "...)
+		l.out = appendKeyText(l.out, l.w.trace.Keys[k])
+		l.out = append(l.out, ' ')
+		l.out = strconv.AppendUint(l.out, uint64(l.w.sizes[k]), 10)
+		l.out = append(l.out, "\r\n"...)
+		l.out = append(l.out, l.value[:l.w.sizes[k]]...)
+		l.out = append(l.out, "\r\n"...)
+	}
+	for _, k := range keys {
+		l.out = append(l.out, "mg "...)
+		l.out = appendKeyText(l.out, l.w.trace.Keys[k])
+		l.out = append(l.out, "\r\n"...)
+	}
+	if err := l.conn.SetDeadline(time.Now().Add(serverStallMax)); err != nil {
+		return err
+	}
+	if _, err := l.conn.Write(l.out); err != nil {
+		return err
+	}
+	for range l.missed {
+		line, err := l.r.ReadSlice('\n')
+		switch {
+		case err != nil:
+			return err
+		case bytes.HasPrefix(line, []byte("SERVER_ERROR ")):
+			l.result.Refused++
+		case string(line) != "HD\r\n":
+			return fmt.Errorf("bench: server answered ms with %q", line)
+		}
+	}
+	l.missed = l.missed[:0]
+	for _, k := range keys {
+		line, err := l.r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		hit := string(line) == "HD\r\n"
+		if !hit && string(line) != "EN\r\n" {
+			return fmt.Errorf("bench: server answered mg with %q", line)
+		}
+		l.result.count(l.w.sizes[k], hit)
+		if !hit {
+			l.missed = append(l.missed, k)
+		}
+	}
+	return nil
+}
+
+// stat is a number of the server's stats, 0 if it has no such.
+func (l *lookaside) stat(name string) (n uint64, err error) {
+	if _, err := l.conn.Write([]byte("stats\r\n")); err != nil {
+		return 0, err
+	}
+	for {
+		line, err := l.r.ReadString('\n')
+		if err != nil {
+			return 0, err
+		}
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 1 && words[0] == "END":
+			return n, nil
+		case len(words) < 2 || words[0] != "STAT":
+			return 0, fmt.Errorf("bench: server answered stats with %q", line)
+		case words[1] == name && len(words) == 3:
+			if n, err = strconv.ParseUint(words[2], 10, 64); err != nil {
+				return 0, fmt.Errorf("bench: server's %s: %w", name, err)
+			}
+		}
+	}
+}
+
+// serverProcess is a server that a replay has started.
+type serverProcess struct {
+	command *exec.Cmd
+	address string
+	said    bytes.Buffer // what it wrote
+}
+
+// startServer starts a server for a row, on a port that is free.
+func startServer(ctx context.Context, words []string, row Row) (*serverProcess, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	_, port, _ := strings.Cut(address, ":")
+	fill := strings.NewReplacer("{port}", port, "{memory}", strconv.Itoa(row.MemoryMiB))
+	args := make([]string, len(words))
+	for i, word := range words {
+		args[i] = fill.Replace(word)
+	}
+	p := &serverProcess{command: exec.CommandContext(ctx, args[0], args[1:]...), address: address}
+	p.command.Stdout, p.command.Stderr = &p.said, &p.said
+	if err := p.command.Start(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// stop ends the server and waits until it is gone. It was told to end by us:
+// how it ended is of no interest.
+func (p *serverProcess) stop() {
+	_ = p.command.Process.Kill()
+	_ = p.command.Wait()
+}
+
+// dialServer connects, and waits for a server that has just been started.
+func dialServer(ctx context.Context, address string) (net.Conn, error) {
+	network := "tcp"
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, address = "unix", path
+	}
+	var dialer net.Dialer
+	for deadline := time.Now().Add(serverStartMax); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return conn, err
+		}
+	}
+}

@@ -1,0 +1,39 @@
+// Command quarry is the operator's tool for Quarry servers.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/quarrycache/quarry/bench"
+)
+
+// cli is the command line.
+type cli struct {
+	Bench struct {
+		Load   benchCommand  `cmd:"" default:"withargs" help:"Put load on a memcached-compatible server and report throughput, latency and the server's CPU per operation. (The default.)"`
+		Replay replayCommand `cmd:"" help:"Replay traces of real systems and report misses."`
+	} `cmd:"" help:"Measure servers, and caches on traces."`
+}
+
+// options are what kong is told beyond the structs.
+func options() []kong.Option {
+	return []kong.Option{
+		kong.Name("quarry"),
+		kong.Description("The operator's tool for Quarry, a memcached-compatible cache server."),
+		kong.UsageOnError(),
+		kong.Vars{"traces": bench.TracesDir(), "policies": bench.PolicyNames()},
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	command := kong.Parse(&cli{}, options()...)
+	command.BindTo(ctx, (*context.Context)(nil))
+	command.FatalIfErrorf(command.Run())
+}

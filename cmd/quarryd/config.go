@@ -1,0 +1,168 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/quarrycache/quarry/server"
+)
+
+// Limits and defaults that the checks need. Source: memcached 1.6.45.
+const (
+	chunkMinDefault       = 48        // -n
+	slabPageBytes         = 1 << 20   // slab_chunk_max must divide it
+	slabChunkMaxDefault   = 512 << 10 // -o slab_chunk_max
+	hotLRUPercentDefault  = 20        // -o hot_lru_pct
+	warmLRUPercentDefault = 40        // -o warm_lru_pct
+	lruPercentMax         = 80        // of both together
+	itemMinBytes          = 1 << 10   // the least -I
+	itemMaxBytes          = 1 << 30   // the greatest -I
+	threadsWise           = 64        // more -t are accepted with a warning
+)
+
+// config turns a command line into the server's configuration. The checks
+// stand in memcached's order, as the first that fails is what is printed.
+// The warnings are for the operator, once it is known that the server starts.
+func (f *flags) config() (c server.Config, warnings []string, err error) {
+	x := extended{Config: &c}
+	f.apply(&x)
+	for _, list := range f.Extended {
+		if err := x.parse(list); err != nil {
+			return c, nil, err
+		}
+	}
+	if err := f.check(&x); err != nil {
+		return c, nil, err
+	}
+	f.ports(&x)
+	return c, x.warnings, c.Validate()
+}
+
+// apply copies what stands for itself.
+func (f *flags) apply(x *extended) {
+	x.UnixSocket = f.UnixSocket
+	x.UnixMask = uint32(f.UnixMask)
+	x.EnableShutdown = f.Shutdown
+	x.Listen = interfaces(f.Listen)
+	x.PortFile = os.Getenv("MEMCACHED_PORT_FILENAME")
+	x.MemoryMB = int(f.Memory)
+	x.NoEvict = f.NoEvict
+	x.MaxConns = int(f.Conns)
+	x.Verbosity = f.Verbose
+	if f.Factor != nil {
+		x.GrowthFactor = float64(*f.Factor)
+	}
+	x.ChunkMin = int(f.ChunkMin)
+	if x.ChunkMin != chunkMinDefault && f.Factor == nil {
+		x.warn("-n has no effect without -f: the smallest chunks are smaller already")
+	}
+	x.PrefixDelim = byte(f.Delimiter)
+	x.DetailOn = f.Delimiter != 0
+	x.Threads = int(f.Threads)
+	if x.Threads > threadsWise {
+		x.warn("WARNING: Setting a high number of worker threads is not recommended. " +
+			"Set this value to the number of cores in your machine or less.")
+	}
+	x.ReqsPerEvent = int(f.Requests)
+	x.NoCAS = f.NoCAS
+	x.Backlog = int(f.Backlog)
+	switch {
+	case x.Backlog == 0:
+		x.Backlog = 1 // the least there is: 0 would be the default
+	case x.Backlog < 0:
+		x.Backlog = math.MaxInt16 // the kernel takes it for as many as it allows
+	}
+	x.Protocol = string(f.Protocol)
+	x.ItemMaxBytes = int(f.ItemMax)
+	x.FlushDisabled = f.NoFlush
+	x.NoDump = f.NoDump
+}
+
+// interfaces drops every -l that stands in the ones before it already, as
+// memcached does.
+func interfaces(given []string) []string {
+	var lists []string
+	for _, l := range given {
+		if l != "" && !strings.Contains(strings.Join(lists, ","), l) {
+			lists = append(lists, l)
+		}
+	}
+	return lists
+}
+
+// check refuses values that do not go together, and those that a number of 0
+// would turn into the default.
+func (f *flags) check(x *extended) error {
+	switch {
+	case f.NAPIIDs > f.Threads:
+		return refuse(exitUsage, "Number of napi_ids(%d) cannot be greater than number of threads(%d)",
+			f.NAPIIDs, f.Threads)
+	case f.Memory < 0:
+		return refuse(exitUsage, "quarryd: -m %d: memory cannot be less than nothing", f.Memory)
+	case f.ItemMax < itemMinBytes:
+		return refuse(exitUsage, "Item max size cannot be less than 1024 bytes.")
+	case f.ItemMax > itemSize(f.Memory)<<20/2:
+		return refuse(exitUsage, "Cannot set item size limit higher than 1/2 of memory max.")
+	case f.ItemMax > itemMaxBytes:
+		return refuse(exitUsage, "Cannot set item size limit higher than a gigabyte.")
+	}
+	if err := f.checkChunks(x); err != nil {
+		return err
+	}
+	hot := cmp.Or(x.Extended.HotLRUPercent, hotLRUPercentDefault)
+	warm := cmp.Or(x.Extended.WarmLRUPercent, warmLRUPercentDefault)
+	switch {
+	case hot+warm > lruPercentMax:
+		return refuse(exitUsage, "hot_lru_pct + warm_lru_pct cannot be more than 80%% combined")
+	case x.Extended.TempLRU && x.Extended.NoLRUMaintainer:
+		return refuse(exitUsage, "temporary_ttl requires lru_maintainer to be enabled")
+	}
+	return nil
+}
+
+// checkChunks refuses sizes that memcached could not cut its pages into. Our
+// pages are cut otherwise, but a command line that one refuses and the other
+// takes would be a surprise on the way back.
+func (f *flags) checkChunks(x *extended) error {
+	if f.ItemMax > slabPageBytes && !x.chunkMaxGiven {
+		x.Extended.SlabChunkMaxBytes = slabChunkMaxDefault
+	}
+	chunkMax := cmp.Or(x.Extended.SlabChunkMaxBytes, slabChunkMaxDefault)
+	switch {
+	case chunkMax > int(f.ItemMax):
+		return refuse(exitUsage, "slab_chunk_max (bytes: %d) cannot be larger than -I (item_size_max %d)",
+			chunkMax, f.ItemMax)
+	case int(f.ItemMax)%chunkMax != 0:
+		return refuse(exitUsage, "-I (item_size_max: %d) must be evenly divisible by slab_chunk_max (bytes: %d)",
+			f.ItemMax, chunkMax)
+	case slabPageBytes%chunkMax != 0:
+		return refuse(exitUsage, "slab_chunk_max (bytes: %d) must divide evenly into %d (slab_page_size)",
+			chunkMax, slabPageBytes)
+	}
+	if x.slabSizes == nil {
+		return nil
+	}
+	sizes, err := parseSlabSizes(*x.slabSizes, int(f.ChunkMin), chunkMax)
+	x.Extended.SlabSizes = sizes
+	return err
+}
+
+// ports settles -p and -U: -U alone moves the TCP port too. In the
+// configuration 0 is the default, not off.
+func (f *flags) ports(x *extended) {
+	if f.UDPPort != nil {
+		x.UDPPort = int(*f.UDPPort)
+	}
+	switch {
+	case f.Port != nil:
+		x.Port = int(*f.Port)
+		x.TCPOff = x.Port == 0
+	case x.UDPPort != 0:
+		x.Port = x.UDPPort
+	}
+	if x.UDPPort != 0 {
+		x.warn("-U %d: UDP is not served", x.UDPPort)
+	}
+}

@@ -1,0 +1,402 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/quarrycache/quarry/server"
+)
+
+// class says what becomes of a sub-option.
+type class uint8
+
+const (
+	honoured class = iota
+	ignored        // accepted: one warning line, no effect
+	refused        // without it the user would get something else than asked for
+)
+
+// A suboption is one name that -o takes.
+type suboption struct {
+	name    string
+	class   class
+	why     string // of refused: the reason
+	missing string // the complaint if no value is given; "" if none is needed
+	bare    string // the value that the name alone stands for
+	set     func(x *extended, value string) error
+	help    string // what -h says, "" for nothing
+}
+
+// extended gathers what all -o of a command line say.
+type extended struct {
+	*server.Config
+
+	chunkMaxGiven bool     // slab_chunk_max was given: -I does not change it
+	slabSizes     *string  // slab_sizes, read when all limits are known
+	warnings      []string // for the operator, once the server starts
+}
+
+// parse applies one -o list: name or name=value, separated by commas.
+func (x *extended) parse(list string) error {
+	for list != "" {
+		var word string
+		word, list, _ = strings.Cut(list, ",")
+		name, value, given := strings.Cut(word, "=")
+		o := findSuboption(name)
+		switch {
+		case o == nil:
+			return refuse(exitError, "Illegal suboption \"%s\"", word)
+		case o.class == refused:
+			return refuse(exitUsage, "quarryd: -o %s: %s", name, o.why)
+		case o.missing != "" && !given:
+			return refuse(exitError, "%s", o.missing)
+		case !given:
+			value = o.bare
+		}
+		if o.set != nil {
+			if err := o.set(x, value); err != nil {
+				return err
+			}
+		}
+		if o.class == ignored {
+			x.warn("-o %s is accepted and has no effect", name)
+		}
+	}
+	return nil
+}
+
+// warn keeps a warning for the start.
+func (x *extended) warn(format string, values ...any) {
+	x.warnings = append(x.warnings, fmt.Sprintf(format, values...))
+}
+
+func findSuboption(name string) *suboption {
+	for i := range suboptions {
+		if suboptions[i].name == name {
+			return &suboptions[i]
+		}
+	}
+	return nil
+}
+
+// suboptions is every name that memcached 1.6.45 knows, in the order of its
+// help. Limits and complaints are memcached's. What is ignored keeps its
+// limits, and shows in `stats settings`.
+var suboptions = []suboption{
+	{name: "maxconns_fast",
+		set: func(x *extended, _ string) error {
+			x.NoMaxConnsFast = false
+			return nil
+		},
+		help: "immediately close new connections after limit (default: enabled)"},
+	{name: "no_maxconns_fast",
+		set: func(x *extended, _ string) error {
+			x.NoMaxConnsFast = true
+			return nil
+		}},
+	{name: "hashpower", class: ignored,
+		missing: "Missing numeric argument for hashpower",
+		set:     setHashPower},
+	{name: "no_hashexpand", class: ignored},
+	{name: "hash_algorithm", class: ignored,
+		missing: "Missing hash_algorithm argument",
+		set:     setHashAlgorithm},
+	{name: "tail_repair_time", class: ignored,
+		missing: "Missing numeric argument for tail_repair_time",
+		set: between(func(x *server.Extended) *int { return &x.TailRepairSeconds }, 10, math.MaxInt32,
+			"Cannot set tail_repair_time to less than 10 seconds")},
+	{name: "lru_crawler",
+		set: turn(func(x *server.Extended) *bool { return &x.NoLRUCrawler }, false)},
+	{name: "no_lru_crawler", class: ignored,
+		set: turn(func(x *server.Extended) *bool { return &x.NoLRUCrawler }, true)},
+	{name: "lru_crawler_sleep", class: ignored,
+		missing: "Missing lru_crawler_sleep value",
+		set: between(func(x *server.Extended) *int { return &x.LRUCrawlerSleepMicros }, 0, 1_000_000,
+			"LRU crawler sleep must be between 0 and 1 second")},
+	{name: "lru_crawler_tocrawl", class: ignored,
+		missing: "Missing lru_crawler_tocrawl value",
+		set: strict(func(x *server.Extended) *int { return &x.LRUCrawlerItemsMax }, 1,
+			"lru_crawler_tocrawl takes a numeric 32bit value")},
+	{name: "read_buf_mem_limit", class: ignored,
+		missing: "Missing read_buf_mem_limit argument",
+		set: strict(func(x *server.Extended) *int { return &x.ReadBufferMaxBytes }, 1<<20,
+			"could not parse argument to read_buf_mem_limit")},
+	{name: "resp_obj_mem_limit",
+		set: func(x *extended, _ string) error {
+			x.warn("DEPRECATED: resp_obj_mem_limit no longer used. See read_buf_mem_limit,")
+			return nil
+		}},
+	{name: "lru_maintainer",
+		set: func(x *extended, _ string) error {
+			x.Extended.NoLRUMaintainer, x.Extended.LRUFlat = false, false
+			return nil
+		}},
+	{name: "no_lru_maintainer", class: ignored,
+		set: func(x *extended, _ string) error {
+			x.Extended.NoLRUMaintainer, x.Extended.LRUFlat = true, true
+			return nil
+		}},
+	{name: "hot_lru_pct", class: ignored,
+		missing: "Missing hot_lru_pct argument",
+		set: between(func(x *server.Extended) *int { return &x.HotLRUPercent }, 1, 79,
+			"hot_lru_pct must be > 1 and < 80")},
+	{name: "warm_lru_pct", class: ignored,
+		missing: "Missing warm_lru_pct argument",
+		set: between(func(x *server.Extended) *int { return &x.WarmLRUPercent }, 1, 79,
+			"warm_lru_pct must be > 1 and < 80")},
+	{name: "hot_max_factor", class: ignored,
+		missing: "Missing hot_max_factor argument",
+		set: ratio(func(x *server.Extended) *float64 { return &x.HotMaxFactor }, math.MaxFloat64,
+			"hot_max_factor must be > 0")},
+	{name: "warm_max_factor", class: ignored,
+		missing: "Missing warm_max_factor argument",
+		set: ratio(func(x *server.Extended) *float64 { return &x.WarmMaxFactor }, math.MaxFloat64,
+			"warm_max_factor must be > 0")},
+	{name: "temporary_ttl", class: ignored,
+		missing: "Missing temporary_ttl argument",
+		set: func(x *extended, value string) error {
+			x.Extended.TempLRU = true
+			x.Extended.TemporaryTTLSeconds = given(atoi(value))
+			return nil
+		}},
+	{name: "idle_timeout",
+		missing: "Missing numeric argument for idle_timeout",
+		set: func(x *extended, value string) error {
+			x.IdleSeconds = max(atoi(value), 0)
+			return nil
+		},
+		help: "timeout for idle connections. (default: 0, no timeout)"},
+	{name: "slab_reassign",
+		set: turn(func(x *server.Extended) *bool { return &x.NoSlabReassign }, false)},
+	{name: "no_slab_reassign", class: ignored,
+		set: turn(func(x *server.Extended) *bool { return &x.NoSlabReassign }, true)},
+	{name: "slab_automove", class: ignored, bare: "1",
+		set: setSlabAutomove},
+	{name: "no_slab_automove", class: ignored,
+		set: turn(func(x *server.Extended) *bool { return &x.NoSlabAutomove }, true)},
+	{name: "slab_automove_ratio", class: ignored,
+		missing: "Missing slab_automove_ratio argument",
+		set: ratio(func(x *server.Extended) *float64 { return &x.SlabAutomoveRatio }, 1,
+			"slab_automove_ratio must be > 0 and < 1")},
+	{name: "slab_automove_window", class: ignored,
+		missing: "Missing slab_automove_window argument",
+		set: between(func(x *server.Extended) *int { return &x.SlabAutomoveWindow }, 3, 1800,
+			"slab_automove_window must be > 2 and < 1800")},
+	{name: "slab_automove_freeratio", class: ignored, missing: "Missing slab_automove_freeratio argument"},
+	{name: "slab_sizes", class: ignored,
+		missing: "Missing slab_sizes argument",
+		set: func(x *extended, value string) error {
+			x.slabSizes = &value
+			return nil
+		}},
+	{name: "slab_chunk_max", class: ignored,
+		missing: "Missing slab_chunk_max argument",
+		set:     setChunkMax},
+	{name: "no_chunked_items", class: ignored,
+		set: func(x *extended, _ string) error {
+			x.Extended.SlabChunkMaxBytes = slabPageBytes
+			return nil
+		}},
+	{name: "watcher_logbuf_size", class: ignored,
+		missing: "Missing watcher_logbuf_size argument",
+		set: strict(func(x *server.Extended) *int { return &x.WatcherBufferBytes }, 1<<10,
+			"could not parse argument to watcher_logbuf_size")},
+	{name: "worker_logbuf_size", class: ignored,
+		missing: "Missing worker_logbuf_size argument",
+		set: strict(func(x *server.Extended) *int { return &x.WorkerBufferBytes }, 1<<10,
+			"could not parse argument to worker_logbuf_size")},
+	{name: "track_sizes", class: ignored,
+		set: turn(func(x *server.Extended) *bool { return &x.TrackSizes }, true)},
+	{name: "inline_ascii_resp"},
+	{name: "no_inline_ascii_resp"},
+	{name: "modern",
+		help: "enables options which will be default in future.\ncurrently: nothing"},
+	{name: "no_modern", class: ignored, set: setNoModern},
+	{name: "drop_privileges", class: ignored},
+	{name: "no_drop_privileges"}, // asks for what is so
+	{name: "relaxed_privileges"}, // of debug builds; asks for what is so
+	{name: "sock_cookie_id", class: ignored, missing: "Missing sock_cookie_id argument"},
+
+	// The flash tier: sizes for a tier that is off change nothing.
+	{name: "ext_path", class: refused, why: "this server has no flash tier"},
+	{name: "ext_page_size", class: ignored, missing: "Missing ext_page_size argument"},
+	{name: "ext_wbuf_size", class: ignored, missing: "Missing ext_wbuf_size argument"},
+	{name: "ext_threads", class: ignored, missing: "Missing ext_threads argument"},
+	{name: "ext_io_depth", class: ignored, missing: "Missing ext_io_depth argument"},
+	{name: "ext_item_size", class: ignored, missing: "Missing ext_item_size argument"},
+	{name: "ext_item_age", class: ignored, missing: "Missing ext_item_age argument"},
+	{name: "ext_low_ttl", class: ignored, missing: "Missing ext_low_ttl argument"},
+	{name: "ext_recache_rate", class: ignored, missing: "Missing ext_recache_rate argument"},
+	{name: "ext_compact_under", class: ignored, missing: "Missing ext_compact_under argument"},
+	{name: "ext_drop_under", class: ignored, missing: "Missing ext_drop_under argument"},
+	{name: "ext_max_sleep", class: ignored, missing: "Missing ext_max_sleep argument"},
+	{name: "ext_max_frag", class: ignored, missing: "Missing ext_max_frag argument"},
+	{name: "ext_drop_unread", class: ignored},
+
+	{name: "ssl_chain_cert", class: refused, why: noTLS},
+	{name: "ssl_key", class: refused, why: noTLS},
+	{name: "ssl_verify_mode", class: refused, why: noTLS},
+	{name: "ssl_keyformat", class: refused, why: noTLS},
+	{name: "ssl_ciphers", class: refused, why: noTLS},
+	{name: "ssl_ca_cert", class: refused, why: noTLS},
+	{name: "ssl_wbuf_size", class: refused, why: noTLS},
+	{name: "ssl_session_cache", class: refused, why: noTLS},
+	{name: "ssl_kernel_tls", class: refused, why: noTLS},
+	{name: "ssl_min_version", class: refused, why: noTLS},
+
+	{name: "proxy_config", class: refused, why: noProxy},
+	{name: "proxy_arg", class: refused, why: noProxy},
+	{name: "proxy_uring", class: refused, why: noProxy},
+	{name: "proxy_memprofile", class: refused, why: noProxy},
+}
+
+// Why a sub-option is refused.
+const (
+	noTLS   = "this server is not built with TLS support"
+	noProxy = "this server is not built with a proxy"
+)
+
+// turn sets a switch.
+func turn(field func(*server.Extended) *bool, on bool) func(*extended, string) error {
+	return func(x *extended, _ string) error {
+		*field(&x.Extended) = on
+		return nil
+	}
+}
+
+// between reads a number from low to high, as atoi does.
+func between(field func(*server.Extended) *int, low, high int, complaint string) func(*extended, string) error {
+	return func(x *extended, value string) error {
+		n := atoi(value)
+		if n < low || n > high {
+			return refuse(exitError, "%s", complaint)
+		}
+		*field(&x.Extended) = given(n)
+		return nil
+	}
+}
+
+// strict reads a number that must be one, in units.
+func strict(field func(*server.Extended) *int, unit int, complaint string) func(*extended, string) error {
+	return func(x *extended, value string) error {
+		n, ok := strictUint(value)
+		if !ok {
+			return refuse(exitError, "%s", complaint)
+		}
+		*field(&x.Extended) = given(n * unit)
+		return nil
+	}
+}
+
+// ratio reads a number over 0 and up to high.
+func ratio(field func(*server.Extended) *float64, high float64, complaint string) func(*extended, string) error {
+	return func(x *extended, value string) error {
+		f := atof(value)
+		if f <= 0 || f > high {
+			return refuse(exitError, "%s", complaint)
+		}
+		*field(&x.Extended) = f
+		return nil
+	}
+}
+
+func setHashPower(x *extended, value string) error {
+	n := atoi(value)
+	switch {
+	case n < 12:
+		return refuse(exitError, "Initial hashtable multiplier of %d is too low", n)
+	case n > 32:
+		return refuse(exitError, "Initial hashtable multiplier of %d is too high\n"+
+			"Choose a value based on \"STAT hash_power_level\" from a running instance", n)
+	}
+	x.Extended.HashPower = n
+	return nil
+}
+
+func setHashAlgorithm(x *extended, value string) error {
+	switch value {
+	case "jenkins", "murmur3", "xxh3":
+		x.Extended.HashAlgorithm = value
+		return nil
+	}
+	return refuse(exitError, "Unknown hash_algorithm option (jenkins, murmur3, xxh3)")
+}
+
+func setChunkMax(x *extended, value string) error {
+	n, ok := strictUint(strings.TrimPrefix(value, "-"))
+	switch {
+	case !ok:
+		return refuse(exitError, "could not parse argument to slab_chunk_max")
+	case n == 0 || strings.HasPrefix(value, "-"):
+		return refuse(exitError, "slab_chunk_max must be >= 0")
+	case n > 1<<10:
+		return refuse(exitError, "slab_chunk_max must be specified in kilobytes.")
+	}
+	x.Extended.SlabChunkMaxBytes = n << 10
+	x.chunkMaxGiven = true
+	return nil
+}
+
+func setSlabAutomove(x *extended, value string) error {
+	n := atoi(value)
+	if n < 0 || n > 2 {
+		return refuse(exitError, "slab_automove must be between 0 and 2")
+	}
+	x.Extended.SlabAutomove, x.Extended.NoSlabAutomove = n, n == 0
+	return nil
+}
+
+func setNoModern(x *extended, _ string) error {
+	if !x.chunkMaxGiven {
+		x.Extended.SlabChunkMaxBytes = slabPageBytes
+	}
+	x.NoMaxConnsFast = true
+	x.Extended.HashAlgorithm = "jenkins"
+	x.Extended.NoSlabReassign = true
+	x.Extended.NoSlabAutomove = true
+	x.Extended.NoLRUCrawler = true
+	x.Extended.NoLRUMaintainer = true
+	x.Extended.LRUFlat = true
+	return nil
+}
+
+// given marks a number that was given as 0: a 0 in the configuration is the
+// default.
+func given(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+// slabClassesMax bounds slab_sizes. Source: memcached's
+// MAX_NUMBER_OF_SLAB_CLASSES is 64, class 0 and the largest are its own.
+const slabClassesMax = 62
+
+// parseSlabSizes reads a-b-c: chunk sizes that rise by more than chunkAlign.
+func parseSlabSizes(list string, low, high int) ([]int, error) {
+	const chunkAlign = 8
+	var sizes []int
+	last := 0
+	for _, word := range strings.FieldsFunc(list, func(r rune) bool { return r == '-' }) {
+		size, ok := strictUint(word)
+		switch {
+		case !ok || size < low || size > high:
+			return nil, refuse(exitUsage, "slab size %d is out of valid range", size)
+		case size <= last:
+			return nil, refuse(exitUsage, "slab size %d cannot be lower than or equal to a previous class size", size)
+		case size <= last+chunkAlign:
+			return nil, refuse(exitUsage, "slab size %d must be at least %d bytes larger than previous class",
+				size, chunkAlign)
+		case len(sizes) == slabClassesMax:
+			return nil, refuse(exitUsage, "too many slab classes specified")
+		}
+		sizes = append(sizes, size)
+		last = size
+	}
+	if len(sizes) == 0 {
+		return nil, refuse(exitUsage, "quarryd: -o slab_sizes: no size in %q", list)
+	}
+	return sizes, nil
+}

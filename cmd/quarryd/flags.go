@@ -1,0 +1,229 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/quarrycache/quarry/server"
+)
+
+// flags is the command line, in the order of memcached's help. Tags that kong
+// does not know: positive is the complaint about a number that is not;
+// refused, why a flag cannot be had; unused, that it is accepted and does
+// nothing; final, that it prints something and ends; letteronly, that it has
+// no long form.
+type flags struct {
+	Port       *number   `short:"p" placeholder:"num" help:"TCP port to listen on (default: 11211)\n0 is off, -1 any free one"`
+	UDPPort    *number   `short:"U" name:"udp-port" placeholder:"num" help:"UDP port to listen on (default: 0, off)\nnot served yet: another number is accepted with a warning"`
+	UnixSocket string    `short:"s" placeholder:"file" help:"UNIX socket to listen on (disables network support)"`
+	UnixMask   mode      `short:"a" placeholder:"mask" default:"700" help:"access mask for UNIX socket, in octal (default: 700)"`
+	Shutdown   bool      `short:"A" name:"enable-shutdown" help:"enable ascii \"shutdown\" command"`
+	Listen     []string  `short:"l" sep:"none" placeholder:"addr" help:"interface to listen on (default: the loopback addresses)\n* is every address; can specify multiple comma separated listeners\nformat: proto[<protocol>]:tag[<name>]:ip:port\ni.e -l proto[ascii]:tag[services]:127.0.0.1:11211,tag_tools_:127.0.0.1:11212"`
+	Daemon     bool      `short:"d" help:"run as a daemon"`
+	CoreDumps  bool      `short:"r" name:"enable-coredumps" help:"maximize core file limit"`
+	User       string    `short:"u" placeholder:"user" help:"assume identity of <username> (only when run as root)"`
+	Memory     number    `short:"m" name:"memory-limit" placeholder:"num" default:"64" help:"item memory in megabytes (default: 64)"`
+	NoEvict    bool      `short:"M" name:"disable-evictions" help:"return error on memory exhausted instead of evicting"`
+	Conns      number    `short:"c" name:"conn-limit" placeholder:"num" default:"1024" positive:"Maximum connections must be greater than 0" help:"max simultaneous connections (default: 1024)"`
+	LockMemory bool      `short:"k" name:"lock-memory" unused:"-k: memory is not locked" hidden:""`
+	Verbose    int       `short:"v" type:"counter" help:"verbose (print errors/warnings while in event loop)\n-vv                       very verbose (also print client commands/responses)\n-vvv                      extremely verbose (internal state transitions)"`
+	Help       bool      `short:"h" final:"" help:"print this help and exit"`
+	License    bool      `short:"i" final:"" help:"print license and exit"`
+	Version    bool      `short:"V" final:"" help:"print version and exit"`
+	PIDFile    string    `short:"P" name:"pidfile" placeholder:"file" help:"save PID in <file>; removed at the end with -d option"`
+	Factor     *factor   `short:"f" name:"slab-growth-factor" placeholder:"num" help:"chunk size growth factor (default: finer classes than any factor\ngives; with a factor the classes are memcached's)"`
+	ChunkMin   number    `short:"n" name:"slab-min-size" placeholder:"bytes" default:"48" positive:"Chunk size must be greater than 0" help:"min space used for key+value+flags (default: 48)"`
+	LargePages bool      `short:"L" name:"enable-largepages" unused:"-L: large memory pages are not used" hidden:""`
+	Delimiter  delimiter `short:"D" name:"prefix-delimiter" letteronly:"" placeholder:"char" help:"Use <char> as the delimiter between key prefixes and IDs.\nThis is used for per-prefix stats reporting. The default is\n\":\" (colon). If this option is specified, stats collection\nis turned on automatically; if not, then it may be turned on\nby sending the \"stats detail on\" command to the server."`
+	Threads    number    `short:"t" placeholder:"num" default:"4" positive:"Number of threads must be greater than 0" help:"number of threads to use (default: 4)"`
+	Requests   number    `short:"R" name:"max-reqs-per-event" placeholder:"num" default:"20" positive:"Number of requests per event must be greater than 0" help:"maximum number of requests per event, limits the\nrequests processed per connection to prevent\nstarvation (default: 20)"`
+	NoCAS      bool      `short:"C" name:"disable-cas" help:"disable use of CAS"`
+	Backlog    number    `short:"b" name:"listen-backlog" placeholder:"num" default:"1024" help:"set the backlog queue limit (default: 1024)"`
+	Protocol   protocol  `short:"B" placeholder:"name" default:"auto" help:"protocol - ascii or auto (default: auto-negotiate)"`
+	ItemMax    itemSize  `short:"I" name:"max-item-size" placeholder:"num" default:"1m" help:"adjusts max item size\n(default: 1m, min: 1k, max: 1024m)"`
+	SASL       noSwitch  `short:"S" name:"enable-sasl" refused:"This server is not built with SASL support." hidden:""`
+	NoFlush    bool      `short:"F" name:"disable-flush-all" help:"disable flush_all command"`
+	NoDump     bool      `short:"X" name:"disable-dumping" help:"disable stats cachedump, stats detail, and lru_crawler metadump"`
+	NoWatch    bool      `short:"W" name:"disable-watch" help:"disable watch commands (live logging)"`
+	AuthFile   noValue   `short:"Y" refused:"quarryd: -Y: this server is not built with authentication tokens" hidden:""`
+	MemoryFile noValue   `short:"e" refused:"quarryd: -e: this server is not built with warm restarts" hidden:""`
+	TLS        noSwitch  `short:"Z" name:"enable-ssl" refused:"This server is not built with TLS support." hidden:""`
+	NAPIIDs    number    `short:"N" name:"napi-ids" positive:"Maximum number of NAPI IDs must be greater than 0" unused:"-N: connections are not spread by NIC queue" hidden:""`
+	Extended   []string  `short:"o" sep:"none" placeholder:"list" help:"comma separated list of extended options\nmost options have a 'no_' prefix to disable"`
+}
+
+// number is read as atoi reads it, and held to its flag's positive tag.
+type number int
+
+// Decode implements kong.MapperValue.
+func (n *number) Decode(ctx *kong.DecodeContext) error {
+	s, err := word(ctx)
+	if err != nil {
+		return err
+	}
+	*n = number(atoi(s))
+	if complaint := ctx.Value.Tag.Get("positive"); complaint != "" && *n <= 0 {
+		return refuse(exitError, "%s", complaint)
+	}
+	return nil
+}
+
+// factor is -f.
+type factor float64
+
+// Decode implements kong.MapperValue.
+func (f *factor) Decode(ctx *kong.DecodeContext) error {
+	s, err := word(ctx)
+	if err != nil {
+		return err
+	}
+	*f = factor(atof(s))
+	if *f <= 1 {
+		return refuse(exitError, "Factor must be greater than 1")
+	}
+	return nil
+}
+
+// mode is -a.
+type mode uint32
+
+// Decode implements kong.MapperValue.
+func (m *mode) Decode(ctx *kong.DecodeContext) error {
+	s, err := word(ctx)
+	*m = mode(octal(s))
+	return err
+}
+
+// delimiter is -D: 0 if not given.
+type delimiter byte
+
+// Decode implements kong.MapperValue.
+func (d *delimiter) Decode(ctx *kong.DecodeContext) error {
+	s, err := word(ctx)
+	if err != nil {
+		return err
+	}
+	if s == "" {
+		return refuse(exitError, "No delimiter specified")
+	}
+	*d = delimiter(s[0])
+	return nil
+}
+
+// protocol is -B.
+type protocol string
+
+// Decode implements kong.MapperValue.
+func (p *protocol) Decode(ctx *kong.DecodeContext) error {
+	s, err := word(ctx)
+	if err != nil {
+		return err
+	}
+	switch *p = protocol(s); s {
+	case "auto", "ascii":
+		return nil
+	case "binary":
+		return refuse(exitUsage, "quarryd: -B binary: this server is not built with the binary protocol")
+	}
+	return refuse(exitUsage, "Invalid value for binding protocol: %s\n"+
+		" -- should be one of auto, binary, or ascii", s)
+}
+
+// itemSize is -I, in bytes.
+type itemSize int
+
+// Decode implements kong.MapperValue.
+func (i *itemSize) Decode(ctx *kong.DecodeContext) error {
+	s, err := word(ctx)
+	unit := 1
+	switch {
+	case strings.HasSuffix(s, "k"), strings.HasSuffix(s, "K"):
+		unit = 1 << 10
+	case strings.HasSuffix(s, "m"), strings.HasSuffix(s, "M"):
+		unit = 1 << 20
+	}
+	*i = itemSize(atoi(s) * unit)
+	return err
+}
+
+// noSwitch is a switch that this server does not have, noValue one with a
+// value. The tag refused says so.
+type (
+	noSwitch bool
+	noValue  string
+)
+
+// Decode implements kong.MapperValue.
+func (*noSwitch) Decode(ctx *kong.DecodeContext) error {
+	return refuse(exitUsage, "%s", ctx.Value.Tag.Get("refused"))
+}
+
+// IsBool implements kong.BoolMapperValue.
+func (*noSwitch) IsBool() bool { return true }
+
+// Decode implements kong.MapperValue.
+func (*noValue) Decode(ctx *kong.DecodeContext) error {
+	return refuse(exitUsage, "%s", ctx.Value.Tag.Get("refused"))
+}
+
+// unused lists what the given flags that do nothing say about it.
+func unused(model *kong.Application) []string {
+	var texts []string
+	for _, f := range model.Flags {
+		if f.Set && f.Tag.Has("unused") {
+			texts = append(texts, f.Tag.Get("unused"))
+		}
+	}
+	return texts
+}
+
+// word takes a flag's value from kong.
+func word(ctx *kong.DecodeContext) (string, error) {
+	var s string
+	err := ctx.Scan.PopValueInto("string", &s)
+	return s, err
+}
+
+// Exit codes. Source: memcached, after sysexits.h.
+const (
+	exitError  = 1  // a bad value
+	exitUsage  = 64 // EX_USAGE
+	exitNoUser = 67 // EX_NOUSER
+	exitOS     = 71 // EX_OSERR
+)
+
+// A refusal ends the program with a text on stderr, which is memcached's
+// where it has one.
+type refusal struct {
+	code int
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// asRefusal finds out what the program ends with, in memcached's words where
+// there are any; nil if err is nothing that was foreseen.
+func asRefusal(err error) *refusal {
+	var r *refusal
+	var config *server.ConfigError
+	var listen *server.ListenError
+	var descriptors *server.DescriptorError
+	switch {
+	case errors.As(err, &r):
+		return r
+	case errors.As(err, &config):
+		return &refusal{config.Exit, config.Line}
+	case errors.As(err, &listen):
+		return &refusal{exitOS, listen.Error()}
+	case errors.As(err, &descriptors):
+		return &refusal{exitOS, descriptors.Error()}
+	}
+	return nil
+}
+
+func refuse(code int, format string, values ...any) error {
+	return &refusal{code: code, text: fmt.Sprintf(format, values...)}
+}

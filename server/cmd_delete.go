@@ -1,0 +1,27 @@
+package server
+
+import (
+	"github.com/quarrycache/quarry/meta"
+	"github.com/quarrycache/quarry/server/store"
+)
+
+// delete answers delete and md.
+func (s *session) delete(w *worker) {
+	r := &w.req
+	if r.Verb == meta.VerbDelete && s.srv.prefixes.on.Load() {
+		s.srv.prefixes.delete(r.Key)
+	}
+	o := store.DeleteOptions{
+		Compare:     r.Has.Has('C'),
+		Invalidate:  r.Has.Has('I'),
+		RemoveValue: r.Has.Has('x'),
+		CompareCAS:  r.CompareCAS,
+	}
+	if o.Invalidate || o.RemoveValue { // else the item is gone
+		o.Touch, o.Expiry = r.Has.Has('T'), store.Expiry(int64(r.TTL), w.now)
+		o.HasNewCAS, o.NewCAS = r.Has.Has('E'), r.NewCAS
+		o.Flags = r.ClientFlags
+	}
+	st := s.srv.store.Delete(store.KeyOf(r.Key), &o, w.now)
+	w.answer(r, st, nil)
+}

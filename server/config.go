@@ -1,0 +1,171 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+)
+
+// Defaults of the flags. Source: memcached 1.6.45.
+const (
+	defaultPort        = 11211   // -p
+	defaultUnixMask    = 0o700   // -a
+	defaultMaxConns    = 1024    // -c
+	defaultThreads     = 4       // -t
+	defaultBacklog     = 1024    // -b
+	defaultMemoryMB    = 64      // -m
+	defaultItemMax     = 1 << 20 // -I
+	defaultChunkMin    = 48      // -n
+	defaultPrefixDelim = ':'     // -D
+)
+
+// Limits of the flags. Source: memcached 1.6.45.
+const (
+	portMax         = 65535
+	itemMaxMinBytes = 1024
+	itemMaxMaxBytes = 1 << 30
+)
+
+// Exit codes of a refused start. Source: memcached 1.6.45, which takes the
+// last two from sysexits.h.
+const (
+	ExitFailure = 1
+	ExitUsage   = 64
+	ExitOS      = 71
+)
+
+// Config is how a server is to run: what the flags say. The zero value is
+// memcached's defaults, but for the address, which is the loopback. Numbers
+// are defaults when 0, and refused by Validate when negative, unless said
+// otherwise.
+type Config struct {
+	Port       int      // -p: TCP port; 0 is 11211, -1 any free one
+	TCPOff     bool     // -p 0
+	UDPPort    int      // -U: shown in settings
+	Listen     []string // -l: each a list of addresses; none is the loopback
+	UnixSocket string   // -s: path; TCP is off then
+	UnixMask   uint32   // -a: mode of the socket file
+	PortFile   string   // $MEMCACHED_PORT_FILENAME: told the ports that were bound
+
+	MaxConns       int  // -c: open connections of clients
+	NoMaxConnsFast bool // -o no_maxconns_fast: over -c wait instead of refusing
+	Backlog        int  // -b
+	Threads        int  // -t: event loops
+	ReqsPerEvent   int  // -R: requests before others get a turn; 0 is not given
+	IdleSeconds    int  // -o idle_timeout: TCP connections only; 0 is never
+
+	MemoryMB      int     // -m: item memory
+	ItemMaxBytes  int     // -I
+	NoEvict       bool    // -M
+	GrowthFactor  float64 // -f; 0 is Quarry's own class table
+	ChunkMin      int     // -n
+	NoCAS         bool    // -C
+	FlushDisabled bool    // -F
+
+	EnableShutdown bool // -A
+	PrefixDelim    byte // -D
+	DetailOn       bool // -D was given: stats detail is on from the start
+	Verbosity      int  // -v
+
+	NoDump   bool   // -X: no stats detail, no dumps of keys
+	Protocol string // -B: ascii, or auto, which is also ""
+
+	Extended Extended // -o: what has no field above
+
+	Clock  Clock        // nil is SystemClock
+	Logger *slog.Logger // nil is slog.Default
+
+	// sendBufferBytes is SO_SNDBUF of the connections, 0 the system's. Tests
+	// make it small: loopback hides short writes.
+	sendBufferBytes int
+}
+
+// ConfigError is a value that a flag cannot have.
+type ConfigError struct {
+	Flag  string // as on the command line: "-c"
+	Value string
+	Line  string // memcached's line about it
+	Exit  int    // memcached's exit code
+}
+
+// Error names the flag, the value and what is wrong.
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("server: %s %s: %s", e.Flag, e.Value, strings.TrimSuffix(e.Line, "."))
+}
+
+// Validate reports the first value that a server cannot run with, as a
+// *ConfigError. What -l lists is looked at by Start.
+func (c *Config) Validate() error {
+	d := c.withDefaults()
+	positive := func(flag string, v int, what string) error {
+		if v > 0 {
+			return nil
+		}
+		return &ConfigError{flag, strconv.Itoa(v), what + " must be greater than 0", ExitFailure}
+	}
+	for _, err := range []error{
+		positive("-c", d.MaxConns, "Maximum connections"),
+		positive("-t", d.Threads, "Number of threads"),
+		positive("-n", d.ChunkMin, "Chunk size"),
+		positive("-m", d.MemoryMB, "Item memory"),
+		positive("-b", d.Backlog, "Listen backlog"),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	size := strconv.Itoa(d.ItemMaxBytes)
+	switch {
+	case d.ReqsPerEvent < 0:
+		return &ConfigError{"-R", strconv.Itoa(d.ReqsPerEvent),
+			"Number of requests per event must be greater than 0", ExitFailure}
+	case d.IdleSeconds < 0:
+		return &ConfigError{"-o idle_timeout", strconv.Itoa(d.IdleSeconds),
+			"idle_timeout must not be negative", ExitFailure}
+	case d.GrowthFactor != 0 && d.GrowthFactor <= 1:
+		return &ConfigError{"-f", strconv.FormatFloat(d.GrowthFactor, 'g', -1, 64),
+			"Factor must be greater than 1", ExitFailure}
+	case d.ItemMaxBytes < itemMaxMinBytes:
+		return &ConfigError{"-I", size, "Item max size cannot be less than 1024 bytes.", ExitUsage}
+	case d.ItemMaxBytes > d.MemoryMB<<20/2:
+		return &ConfigError{"-I", size, "Cannot set item size limit higher than 1/2 of memory max.", ExitUsage}
+	case d.ItemMaxBytes > itemMaxMaxBytes:
+		return &ConfigError{"-I", size, "Cannot set item size limit higher than a gigabyte.", ExitUsage}
+	case d.Port < -1 || d.Port > portMax:
+		return &ConfigError{"-p", strconv.Itoa(d.Port),
+			fmt.Sprintf("ERROR: Invalid port number %d.", d.Port), ExitUsage}
+	}
+	return nil
+}
+
+// withDefaults is c with all that was not given filled in.
+func (c *Config) withDefaults() Config {
+	d := *c
+	fill := func(v *int, value int) {
+		if *v == 0 {
+			*v = value
+		}
+	}
+	fill(&d.Port, defaultPort)
+	fill(&d.MaxConns, defaultMaxConns)
+	fill(&d.Backlog, defaultBacklog)
+	fill(&d.Threads, defaultThreads)
+	fill(&d.MemoryMB, defaultMemoryMB)
+	fill(&d.ItemMaxBytes, defaultItemMax)
+	fill(&d.ChunkMin, defaultChunkMin)
+	if d.UnixMask == 0 {
+		d.UnixMask = defaultUnixMask
+	}
+	if d.PrefixDelim == 0 {
+		d.PrefixDelim = defaultPrefixDelim
+	}
+	d.Extended = d.Extended.withDefaults()
+	if d.Clock == nil {
+		d.Clock = SystemClock()
+	}
+	if d.Logger == nil {
+		d.Logger = slog.Default()
+	}
+	return d
+}

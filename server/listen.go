@@ -1,0 +1,370 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// tagMaxBytes is the longest tag of a listener. Source: memcached, which keeps
+// it in a 64-bit number.
+const tagMaxBytes = 8
+
+// ListenError is an address that could not be listened on. Its text begins
+// with memcached's line.
+type ListenError struct {
+	What string // "one of interface(s) a,b", "TCP port 1", "UNIX socket: path"
+	Err  error
+}
+
+// Error begins with memcached's line.
+func (e *ListenError) Error() string { return "failed to listen on " + e.What + ": " + e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *ListenError) Unwrap() error { return e.Err }
+
+// listener is a socket that connections come from.
+type listener struct {
+	net.Listener
+	transport transport
+	tag       string
+	fd        int                        // for stats conns; the runtime owns it
+	keepAlive [len(keepAliveOptions)]int // what its connections inherit
+}
+
+// keepAliveOptions are the times of keep-alive probes.
+var keepAliveOptions = [...]int{unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT}
+
+// address is an item of -l.
+type address struct {
+	hosts    []string // names or numbers; "" is all of this machine
+	port     int      // 0 is any free one
+	tag      string
+	optional bool // hosts after the first may be missing on this machine
+}
+
+// loopback is listened on without -l. Quarry's own: memcached listens on all
+// interfaces.
+var loopback = address{hosts: []string{"127.0.0.1", "::1"}, optional: true}
+
+// listen opens all listeners.
+func (s *Server) listen(ctx context.Context) error {
+	if s.cfg.UnixSocket != "" {
+		if err := s.listenUnix(ctx, s.cfg.UnixSocket); err != nil {
+			return &ListenError{"UNIX socket: " + s.cfg.UnixSocket, err}
+		}
+		return nil
+	}
+	if !s.cfg.TCPOff {
+		if err := s.listenNet(ctx); err != nil {
+			return err
+		}
+	}
+	if s.cfg.PortFile != "" {
+		if err := s.writePortFile(s.cfg.PortFile); err != nil {
+			s.log.Warn("ports not written", "error", err)
+		}
+	}
+	return nil
+}
+
+// listenNet opens the listeners of all -l.
+func (s *Server) listenNet(ctx context.Context) error {
+	what := fmt.Sprintf("TCP port %d", s.cfg.Port)
+	if len(s.cfg.Listen) > 0 {
+		what = "one of interface(s) " + strings.Join(s.cfg.Listen, ",")
+	}
+	addresses, err := parseListen(s.cfg.Listen, s.cfg.Port)
+	if err != nil {
+		return &ListenError{what, err}
+	}
+	for _, a := range addresses {
+		if err := s.listenTCP(ctx, a); err != nil {
+			return &ListenError{what, err}
+		}
+	}
+	return nil
+}
+
+// listenTCP opens the listeners of one item of -l: one for each address that
+// its hosts resolve to. As in memcached an address that is in use is left out
+// if another one is not, and so is a family that the machine does not have.
+func (s *Server) listenTCP(ctx context.Context, a address) error {
+	ips, err := a.resolve(ctx)
+	if err != nil {
+		return err
+	}
+	lc := net.ListenConfig{KeepAlive: -1, Control: s.prepareSocket} // keep-alive comes from the listener
+	lc.SetMultipathTCP(false)
+	port, opened := a.port, 0
+	var leftOut error
+	for i, ip := range ips {
+		network := "tcp4"
+		if ip.Is6() {
+			network = "tcp6"
+		}
+		ln, err := lc.Listen(ctx, network, netip.AddrPortFrom(ip, uint16(port)).String())
+		if errors.Is(err, unix.EADDRINUSE) && a.port == 0 && port != 0 {
+			ln, err = lc.Listen(ctx, network, netip.AddrPortFrom(ip, 0).String())
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, unix.EADDRINUSE), errors.Is(err, unix.EAFNOSUPPORT), a.optional && i > 0:
+			leftOut = err
+			continue
+		default:
+			return err
+		}
+		if port == 0 { // the other addresses get the same port, where they can
+			port = ln.Addr().(*net.TCPAddr).Port
+		}
+		if err := s.addListener(ln, transportTCP, a.tag); err != nil {
+			return err
+		}
+		opened++
+	}
+	if opened == 0 {
+		return leftOut
+	}
+	return nil
+}
+
+// prepareSocket sets the options of a listener that its connections inherit.
+// Source: memcached's server_socket; TCP_NODELAY is set by package net.
+func (s *Server) prepareSocket(_, _ string, rc syscall.RawConn) error {
+	var err error
+	ctl := rc.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+		if n := s.cfg.sendBufferBytes; n > 0 && err == nil {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, n)
+		}
+	})
+	if ctl != nil {
+		return ctl
+	}
+	return os.NewSyscallError("setsockopt", err)
+}
+
+// addListener keeps ln, with -b for its backlog: package net takes the
+// system's largest.
+func (s *Server) addListener(ln net.Listener, tr transport, tag string) error {
+	l := &listener{Listener: ln, transport: tr, tag: tag}
+	s.listeners = append(s.listeners, l)
+	sc, ok := ln.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ctl := rc.Control(func(fd uintptr) {
+		l.fd = int(fd)
+		if err = unix.Listen(l.fd, s.cfg.Backlog); err != nil || tr != transportTCP {
+			return
+		}
+		for i, option := range keepAliveOptions {
+			l.keepAlive[i], err = unix.GetsockoptInt(l.fd, unix.IPPROTO_TCP, option)
+			if err != nil {
+				return
+			}
+		}
+	})
+	if ctl != nil {
+		return ctl
+	}
+	return os.NewSyscallError("listen", err)
+}
+
+// restoreKeepAlive makes the times of nc those that it was accepted with:
+// net.FileConn sets its own.
+func (ln *listener) restoreKeepAlive(nc net.Conn) error {
+	if ln.transport != transportTCP {
+		return nil
+	}
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ctl := rc.Control(func(fd uintptr) {
+		for i, option := range keepAliveOptions {
+			if err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, option, ln.keepAlive[i]); err != nil {
+				return
+			}
+		}
+	})
+	if ctl != nil {
+		return ctl
+	}
+	return os.NewSyscallError("setsockopt", err)
+}
+
+// listenUnix opens a unix socket. An old socket at path is removed first, any
+// other file is in the way. The socket's file is left behind at the end, as
+// memcached does.
+func (s *Server) listenUnix(ctx context.Context, path string) error {
+	if fi, err := os.Lstat(path); err == nil && fi.Mode()&os.ModeSocket != 0 {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	lc := net.ListenConfig{Control: s.prepareSocket}
+	mask := unix.Umask(int(^s.cfg.UnixMask & 0o777)) // at no moment is it open to others
+	ln, err := lc.Listen(ctx, "unix", path)
+	unix.Umask(mask)
+	if err != nil {
+		return err
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false)
+	return s.addListener(ln, transportUnix, "")
+}
+
+// writePortFile tells name the ports that were bound. Source: memcached's
+// MEMCACHED_PORT_FILENAME.
+func (s *Server) writePortFile(name string) error {
+	var text []byte
+	for _, ln := range s.listeners {
+		tcp, ok := ln.Addr().(*net.TCPAddr)
+		if !ok {
+			continue
+		}
+		family := "INET"
+		if tcp.IP.To4() == nil {
+			family = "INET6"
+		}
+		text = fmt.Appendf(text, "TCP %s: %d\n", family, tcp.Port)
+	}
+	if err := os.WriteFile(name+".lck", text, 0o666); err != nil {
+		return err
+	}
+	return os.Rename(name+".lck", name)
+}
+
+// parseListen reads -l: lists of addresses, separated by commas or semicolons.
+// port is for those that name none. Source: memcached's server_sockets.
+func parseListen(lists []string, port int) ([]address, error) {
+	port = max(port, 0)
+	if len(lists) == 0 {
+		a := loopback
+		a.port = port
+		return []address{a}, nil
+	}
+	var addresses []address
+	for _, list := range lists {
+		for _, item := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ';' }) {
+			a, err := parseAddress(item, port)
+			if err != nil {
+				return nil, err
+			}
+			addresses = append(addresses, a)
+		}
+	}
+	return addresses, nil
+}
+
+// parseAddress reads one item of -l: [proto[name]:][tag[name]:|tag_name_:]
+// followed by host, host:port, [v6], [v6]:port, a bare v6 address, or *.
+func parseAddress(item string, port int) (address, error) {
+	a := address{port: port}
+	s := item
+	for _, word := range []string{"notls", "btls", "mtls"} {
+		if strings.HasPrefix(s, word+":") {
+			return a, fmt.Errorf("%s is for TLS, which is off", word)
+		}
+	}
+	if after, ok := strings.CutPrefix(s, "proto["); ok {
+		name, rest, ok := strings.Cut(after, "]")
+		if !ok {
+			return a, fmt.Errorf("invalid protocol: %q", item)
+		}
+		switch name {
+		case "proxy":
+			return a, fmt.Errorf("no proxy protocol here: %q", item)
+		case "binary":
+			return a, fmt.Errorf("no binary protocol here: %q", item)
+		}
+		s = strings.TrimPrefix(rest, ":")
+	}
+	if after, ok := strings.CutPrefix(s, "tag"); ok && after != "" && (after[0] == '[' || after[0] == '_') {
+		closer := "]"
+		if after[0] == '_' {
+			closer = "_"
+		}
+		tag, rest, ok := strings.Cut(after[1:], closer)
+		if !ok {
+			return a, fmt.Errorf("invalid tag: %q", s)
+		}
+		if tag == "" || len(tag) > tagMaxBytes {
+			return a, fmt.Errorf("a tag has between 1 and 8 characters: %q", tag)
+		}
+		a.tag, s = tag, strings.TrimPrefix(rest, ":")
+	}
+	host, portText := s, ""
+	if after, ok := strings.CutPrefix(s, "["); ok {
+		var rest string
+		if host, rest, ok = strings.Cut(after, "]"); !ok {
+			return a, fmt.Errorf("invalid IPv6 address: %q", s)
+		}
+		if rest != "" {
+			if portText, ok = strings.CutPrefix(rest, ":"); !ok || portText == "" {
+				return a, fmt.Errorf("invalid port number: %q", rest)
+			}
+		}
+	} else if before, after, ok := strings.Cut(s, ":"); ok && !strings.Contains(after, ":") {
+		host = before
+		if portText = after; portText == "" {
+			return a, fmt.Errorf("invalid port number: %q", portText)
+		}
+	}
+	if portText != "" {
+		n, err := strconv.Atoi(portText)
+		if err != nil || n < -1 || n > portMax {
+			return a, fmt.Errorf("invalid port number: %q", portText)
+		}
+		a.port = max(n, 0)
+	}
+	if host == "*" {
+		a.hosts = []string{""}
+		return a, nil
+	}
+	if host == "" {
+		return a, fmt.Errorf("no host in %q", item)
+	}
+	a.hosts = []string{host}
+	return a, nil
+}
+
+// resolve gives the addresses of a's hosts, each once.
+func (a *address) resolve(ctx context.Context) ([]netip.Addr, error) {
+	var ips []netip.Addr
+	for _, host := range a.hosts {
+		if host == "" {
+			ips = append(ips, netip.IPv4Unspecified(), netip.IPv6Unspecified())
+			continue
+		}
+		found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		if err != nil {
+			return nil, err
+		}
+		for _, ip := range found {
+			ip = ip.Unmap()
+			if !slices.Contains(ips, ip) {
+				ips = append(ips, ip)
+			}
+		}
+	}
+	return ips, nil
+}

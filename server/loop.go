@@ -1,0 +1,274 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/panjf2000/gnet/v2"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// readBytes is the most that a loop reads from a connection at once.
+	readBytes = 64 << 10
+
+	// restMaxBytes is the most input that a connection in a loop keeps while
+	// others have their turn.
+	restMaxBytes = readBytes
+
+	// batchesATurn is how many batches a session that reports verdictFull
+	// has in a row before others have their turn.
+	batchesATurn = 4
+)
+
+// restPool lends connections the memory for input that waits.
+var restPool = sync.Pool{New: func() any { return new([restMaxBytes]byte) }}
+
+// loop is one event loop: a gnet client with a single loop, so that we say
+// which connection comes where and each has its own worker. Its callbacks run
+// one at a time, in the loop's goroutine.
+type loop struct {
+	gnet.BuiltinEventEngine
+	srv    *Server
+	client *gnet.Client
+	w      *worker      // output is empty between two callbacks
+	conns  atomic.Int32 // in the loop or on the way into it
+}
+
+// newLoop starts a loop.
+func newLoop(s *Server) (*loop, error) {
+	l := &loop{srv: s, w: takeWorker()}
+	client, err := gnet.NewClient(l,
+		gnet.WithNumEventLoop(1),
+		gnet.WithReadBufferCap(readBytes),
+		gnet.WithTCPNoDelay(gnet.TCPDelay), // package net has set it: leave it alone
+		gnet.WithLogger(gnetLog{s.log}))
+	if err != nil {
+		return nil, err
+	}
+	if err := client.Start(); err != nil {
+		return nil, err
+	}
+	l.client = client
+	return l, nil
+}
+
+// idlest is the loop with the fewest connections.
+func (s *Server) idlest() *loop {
+	best := s.loops[0]
+	for _, l := range s.loops[1:] {
+		if l.conns.Load() < best.conns.Load() {
+			best = l
+		}
+	}
+	best.conns.Add(1)
+	return best
+}
+
+// join brings c, whose socket is nc, into the loop. It returns when the loop
+// has taken c.
+func (l *loop) join(c *conn, nc net.Conn) {
+	defer l.srv.conns.joining.Done()
+	before := c.joins.Load()
+	forgetZone(nc.RemoteAddr())
+	forgetZone(nc.LocalAddr())
+	_, err := l.client.EnrollContext(nc, c) // closes nc in any case
+	if err == nil && c.joins.Load() > before {
+		return // it may have left again by now
+	}
+	l.conns.Add(-1)
+	l.srv.ended(c, closeError)
+}
+
+// forgetZone takes the zone out of a: gnet puts a zone's memory into a pool
+// when the connection ends, but package net shares it among addresses.
+func forgetZone(a net.Addr) {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		tcp.Zone = ""
+	}
+}
+
+// OnOpen is called by gnet when a connection has come into the loop.
+func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
+	c := gc.Context().(*conn)
+	l.srv.conns.joined(c, gc)
+	c.joins.Add(1)
+	return nil, gnet.None
+}
+
+// OnTraffic is called by gnet with all that one read gave, or with nothing,
+// when the connection is to have another turn.
+func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
+	c := gc.Context().(*conn)
+	p, _ := gc.Next(-1) // a view of the loop's read buffer; fails for no n < 1
+	l.w.now = l.srv.clock()
+	action := gnet.None
+	switch {
+	case len(p) > 0:
+		l.w.n.bytesRead += uint64(len(p))
+		c.lastRead.Store(int64(l.w.now))
+		action = l.arrived(c, p)
+	case c.again:
+		action = l.turn(c, c.rest)
+	case c.kick.Swap(false) && l.srv.isIdle(c, l.w.now):
+		l.srv.counts.idleKicks.Add(1)
+		c.setReason(closeIdle)
+		action = gnet.Close
+	}
+	l.w.publish(l.srv)
+	return action
+}
+
+// arrived is a turn of c with the input p, unless older input waits: then p
+// waits behind it, or when there is no room, c goes aside with both.
+func (l *loop) arrived(c *conn, p []byte) gnet.Action {
+	if len(c.rest) == 0 {
+		return l.turn(c, p)
+	}
+	if len(c.rest)+len(p) > restMaxBytes {
+		return l.leave(c, verdictYield, c.rest, p)
+	}
+	n := copy(c.mem[:], c.rest)
+	n += copy(c.mem[n:], p)
+	return l.turn(c, c.mem[:n])
+}
+
+// turn feeds p to c's session and writes the replies. When the session wants
+// to go on, but others must have their turn, the rest of p waits. c leaves
+// the loop when its replies cannot be written at once.
+func (l *loop) turn(c *conn, p []byte) gnet.Action {
+	w := l.w
+	for batches := 1; ; batches++ {
+		n, v := c.session.feed(w, p)
+		p = p[n:]
+		c.noteState()
+		sent, _, err := w.out.write(int(c.fd.Load()), writeTurnBytes)
+		w.n.bytesWritten += uint64(sent)
+		switch {
+		case err != nil:
+			w.out.reset()
+			c.setReason(closeError)
+			return gnet.Close
+		case w.out.pending() > 0:
+			return l.leave(c, v, p, nil)
+		case v == verdictMore:
+			c.dropRest()
+			return gnet.None
+		case v == verdictClose:
+			c.setReason(closeNormal)
+			return gnet.Close
+		case v == verdictYield || batches == batchesATurn:
+			c.keepRest(p)
+			if err := c.gnet.Wake(nil); err != nil {
+				c.setReason(closeError)
+				return gnet.Close
+			}
+			return gnet.None
+		}
+	}
+}
+
+// keepRest keeps p, which may be a view of what is kept already, for the next
+// turn. There is one even when p is empty.
+func (c *conn) keepRest(p []byte) {
+	c.again = true
+	if c.mem == nil && len(p) == 0 {
+		return
+	}
+	if c.mem == nil {
+		c.mem = restPool.Get().(*[restMaxBytes]byte)
+	}
+	c.rest = c.mem[:copy(c.mem[:], p)]
+}
+
+// dropRest gives the memory of waiting input back.
+func (c *conn) dropRest() {
+	if c.mem != nil {
+		restPool.Put(c.mem)
+	}
+	c.mem, c.rest, c.again = nil, nil, false
+}
+
+// leave takes c out of the loop: what the worker has to write, the input that
+// was not taken, in two parts, and the session go on in a goroutine. gnet
+// closes its own descriptor behind leave. When there is no other one to be
+// had, c ends.
+func (l *loop) leave(c *conn, v verdict, in, more []byte) gnet.Action {
+	fd, err := unix.FcntlInt(uintptr(c.fd.Load()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		l.w.out.reset()
+		c.setReason(closeError)
+		return gnet.Close
+	}
+	w := takeWorker()
+	w.out.takeFrom(&l.w.out)
+	rest := make([]byte, 0, len(in)+len(more))
+	rest = append(append(rest, in...), more...)
+	c.dropRest()
+	f := os.NewFile(uintptr(fd), "connection")
+	gc := c.gnet
+	if !l.srv.conns.left(c, f, fd) { // the server closes
+		_ = f.Close()
+		w.out.reset()
+		returnWorker(w)
+		c.setReason(closeShutdown)
+		return gnet.Close
+	}
+	gc.SetContext(nil) // OnClose is not c's end now
+	l.conns.Add(-1)
+	l.srv.counts.aside.Add(1)
+	l.srv.counts.asides.Add(1)
+	c.nAsides++
+	a := &aside{c: c, f: f, w: w}
+	go a.run(v, rest)
+	return gnet.Close
+}
+
+// OnClose is called by gnet when it closes its descriptor: the peer has
+// closed, or at least its sending side, or we have.
+func (l *loop) OnClose(gc gnet.Conn, err error) gnet.Action {
+	c, ok := gc.Context().(*conn)
+	if !ok {
+		return gnet.None // it has left
+	}
+	if c.again && c.reason == closeUnknown && errors.Is(err, io.EOF) {
+		// Requests wait for their turn: they are served and answered all the
+		// same. The descriptor is still open.
+		l.leave(c, verdictYield, c.rest, nil)
+		if _, stayed := gc.Context().(*conn); !stayed {
+			return gnet.None
+		}
+	}
+	reason := closeError
+	switch {
+	case err == nil:
+		reason = closeShutdown // with every other Close the reason is set
+	case errors.Is(err, io.EOF):
+		reason = closeNormal
+	}
+	l.conns.Add(-1)
+	l.srv.ended(c, reason)
+	return gnet.None
+}
+
+// gnetLog gives what gnet has to say to slog, a level lower: gnet warns of
+// what is no trouble here, such as events of connections that have left.
+type gnetLog struct{ log *slog.Logger }
+
+func (g gnetLog) Debugf(string, ...any) {}
+func (g gnetLog) Infof(string, ...any)  {}
+func (g gnetLog) Warnf(format string, args ...any) {
+	g.log.Debug("gnet: " + fmt.Sprintf(format, args...))
+}
+func (g gnetLog) Errorf(format string, args ...any) {
+	g.log.Warn("gnet: " + fmt.Sprintf(format, args...))
+}
+func (g gnetLog) Fatalf(format string, args ...any) {
+	g.log.Error("gnet: " + fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,227 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/quarrycache/quarry/server/store"
+)
+
+// Server is a cache server. All its goroutines start in Start and have ended
+// when Close returns.
+type Server struct {
+	cfg   Config // with defaults filled in
+	log   *slog.Logger
+	clock Clock
+
+	store    *store.Store
+	totals   totals
+	prefixes prefixTable
+	started  store.Time
+
+	verbosity atomic.Int32  // -v, until a client says otherwise
+	flushedAt atomic.Uint32 // second of the last flush_all, 0 if there was none
+
+	listeners []*listener
+	loops     []*loop
+	conns     registry
+	counts    connCounts
+	pauses    pauses
+
+	stop      chan struct{}  // closed when the server starts to close
+	cancel    func()         // ends the store's background work
+	accepting sync.WaitGroup // the goroutines that accept
+	chores    sync.WaitGroup // the background goroutines
+	closeOnce sync.Once
+	closed    chan struct{} // closed when all has ended
+
+	askOnce sync.Once
+	asked   chan struct{} // closed when a client said shutdown
+}
+
+// connCounts counts connections.
+type connCounts struct {
+	current atomic.Int64 // places in -c that are taken
+	highest atomic.Int64 // current has ever been
+	aside   atomic.Int64 // in no loop now, because of pending output
+
+	// What follows is zeroed by stats reset.
+	total     atomic.Uint64 // opened
+	rejected  atomic.Uint64 // refused, for -c
+	idleKicks atomic.Uint64
+	asides    atomic.Uint64 // times that a connection left its loop
+}
+
+// connFigures are the figures of connections in `stats`, counted as memcached
+// counts them: listeners are connections too.
+type connFigures struct {
+	Current, Total, Rejected, Structures, IdleKicks uint64
+	Accepting, ListenDisabled, ListenDisabledMicros uint64
+}
+
+// connStats is the state of all connections now.
+func (s *Server) connStats() connFigures {
+	n := uint64(len(s.listeners))
+	f := connFigures{
+		Current:    uint64(s.counts.current.Load()) + n - min(n, 1), // memcached leaves one out
+		Total:      s.counts.total.Load() + n,
+		Structures: uint64(s.counts.highest.Load()) + n,
+		Rejected:   s.counts.rejected.Load(),
+		IdleKicks:  s.counts.idleKicks.Load(),
+	}
+	f.Accepting, f.ListenDisabled, f.ListenDisabledMicros = s.pauses.stats()
+	return f
+}
+
+// resetConnStats zeroes what was counted; what is so now stays.
+func (s *Server) resetConnStats() {
+	s.counts.total.Store(0)
+	s.counts.rejected.Store(0)
+	s.counts.idleKicks.Store(0)
+	s.counts.asides.Store(0)
+	s.pauses.reset()
+}
+
+// New makes a server. It has its memory and its limit of descriptors, which may
+// need root, but does not listen before Start, which should not.
+func New(c Config) (*Server, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	d := c.withDefaults()
+	if err := raiseDescriptorLimit(&d, d.Logger); err != nil {
+		return nil, err
+	}
+	st, err := store.Open(store.Config{
+		LimitBytes:   int64(d.MemoryMB) << 20,
+		Loops:        d.Threads,
+		ItemMaxBytes: d.ItemMaxBytes,
+		NoEvict:      d.NoEvict,
+		NoCAS:        d.NoCAS,
+		GrowthFactor: d.GrowthFactor,
+		ChunkMin:     d.ChunkMin,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	s := &Server{
+		cfg:    d,
+		log:    d.Logger,
+		clock:  d.Clock,
+		store:  st,
+		stop:   make(chan struct{}),
+		cancel: func() {},
+		closed: make(chan struct{}),
+		asked:  make(chan struct{}),
+	}
+	s.prefixes.delimiter = d.PrefixDelim
+	s.prefixes.on.Store(d.DetailOn)
+	s.verbosity.Store(int32(d.Verbosity))
+	s.started = s.clock()
+	return s, nil
+}
+
+// Start listens and serves. It returns as soon as connections are accepted;
+// ctx bounds the look-up of names in -l. When it fails, the server is closed:
+// the error is a *ListenError when an address was the reason.
+func (s *Server) Start(ctx context.Context) error {
+	if err := s.start(ctx); err != nil {
+		_ = s.Close(context.Background())
+		return err
+	}
+	s.log.Info("listening", "addresses", s.Addrs(), "memory_mb", s.cfg.MemoryMB,
+		"loops", s.cfg.Threads, "shards", s.store.Shards(), "pid", os.Getpid())
+	return nil
+}
+
+func (s *Server) start(ctx context.Context) error {
+	if err := s.listen(ctx); err != nil {
+		return err
+	}
+	for range s.cfg.Threads {
+		l, err := newLoop(s)
+		if err != nil {
+			return fmt.Errorf("server: start loop: %w", err)
+		}
+		s.loops = append(s.loops, l)
+	}
+	for _, ln := range s.listeners {
+		s.accepting.Go(func() { s.accept(ln) })
+	}
+	var background context.Context
+	background, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.chores.Go(func() { s.store.Background(background, s.clock) })
+	if s.cfg.IdleSeconds > 0 {
+		s.chores.Go(s.kickIdleConns)
+	}
+	return nil
+}
+
+// Addrs are the addresses that the server listens on.
+func (s *Server) Addrs() []net.Addr {
+	addrs := make([]net.Addr, len(s.listeners))
+	for i, ln := range s.listeners {
+		addrs[i] = ln.Addr()
+	}
+	return addrs
+}
+
+// askShutdown is what the command shutdown does, if -A allows it.
+func (s *Server) askShutdown() {
+	s.askOnce.Do(func() {
+		s.log.Info("a client asks for shutdown")
+		close(s.asked)
+	})
+}
+
+// ShutdownAsked is closed when a client has sent shutdown, and may. Closing
+// the server is left to its owner.
+func (s *Server) ShutdownAsked() <-chan struct{} { return s.asked }
+
+// Wait returns when the server has been closed.
+func (s *Server) Wait() { <-s.closed }
+
+// Close stops accepting, closes all connections, and returns when every
+// goroutine has ended and the memory is given back, or with ctx's error when
+// ctx ends before; closing goes on then. It may be called again.
+func (s *Server) Close(ctx context.Context) error {
+	s.closeOnce.Do(func() { go s.shutDown() })
+	select {
+	case <-s.closed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// shutDown ends everything, in the one order that is safe: a loop that has
+// ended neither lets a connection in nor may be woken, as its descriptors may
+// be others by then.
+func (s *Server) shutDown() {
+	s.conns.close()
+	close(s.stop)
+	s.cancel()
+	for _, ln := range s.listeners {
+		_ = ln.Close()
+	}
+	s.accepting.Wait()
+	s.conns.joining.Wait()
+	s.chores.Wait()
+	for _, l := range s.loops {
+		if err := l.client.Stop(); err != nil {
+			s.log.Warn("event loop ended", "error", err)
+		}
+	}
+	s.conns.closeAside()
+	s.conns.aside.Wait()
+	if err := s.store.Close(); err != nil {
+		s.log.Warn("store closed", "error", err)
+	}
+	s.log.Info("stopped")
+	close(s.closed)
+}

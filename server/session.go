@@ -1,0 +1,208 @@
+package server
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/quarrycache/quarry/meta"
+)
+
+// lineMax bounds an unfinished line. A peer that sends more without a line
+// end is cut off without a word, unless it is sending keys to get. Source:
+// memcached's try_read_command_ascii.
+const lineMax = 2048
+
+// phase is where a session stands in its input.
+type phase uint8
+
+const (
+	// phaseLine: at the start of a line, or in a broken one that s.line keeps.
+	phaseLine phase = iota
+	// phaseKeys: in a get line, behind its word. Complete keys are answered as
+	// they come; s.line keeps a broken key.
+	phaseKeys
+	// phaseBlock: in the data block of a set that is half there.
+	phaseBlock
+	// phaseSkip: skip bytes of a data block are thrown away.
+	phaseSkip
+	// phaseSkipLine: the rest of a line is thrown away; then after is answered.
+	phaseSkipLine
+	// phaseClosed: no more input is taken.
+	phaseClosed
+)
+
+// session is the state machine of one connection: it takes the bytes that
+// arrive, in whatever pieces, and appends the replies to the output of the
+// worker it is lent. It knows no transport. What it keeps between two feeds is
+// bounded: an unfinished line, and one half-sent value, which is in the store
+// already. An idle session keeps nothing but itself.
+type session struct {
+	srv  *Server
+	conn *connInfo
+
+	phase  phase
+	seen   bool         // phaseKeys: the line has a key
+	after  meta.Error   // phaseSkipLine: to be answered at the end of the line
+	expiry uint32       // phaseKeys: of gat and gats
+	has    meta.Letters // phaseKeys: what the word asks for
+	skip   int          // phaseSkip: bytes still to throw away
+
+	line *[]byte // an unfinished line, or a complete one that was broken; from linePool, nil if none
+	at   int     // phaseKeys: (*line)[at:] is still to be read
+
+	block *block // phaseBlock
+}
+
+// linePool lends sessions the memory for a broken line.
+var linePool = sync.Pool{New: func() any {
+	b := make([]byte, 0, lineMax)
+	return &b
+}}
+
+// newSession makes the session of a connection that was just accepted.
+func newSession(s *Server, ci *connInfo) *session {
+	return &session{srv: s, conn: ci}
+}
+
+// close ends the connection once its output is written.
+func (s *session) close(r closeReason) {
+	s.phase = phaseClosed
+	s.conn.setReason(r)
+}
+
+// feed takes p, executes the requests that are complete in it, and appends
+// their replies to w.out. It takes all of p unless the verdict says why not;
+// after verdictFull and verdictYield it is to be called again with the rest,
+// even when nothing is left.
+func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
+	in, executed := p, 0
+	for {
+		if w.out.pending() >= outHighBytes {
+			return len(p) - len(in), verdictFull
+		}
+		switch s.phase {
+		case phaseLine:
+			if len(in) == 0 {
+				return len(p), verdictMore
+			}
+			if limit := s.srv.cfg.ReqsPerEvent; limit > 0 && executed >= limit {
+				w.n.yields++
+				return len(p) - len(in), verdictYield
+			}
+			executed++
+			in = in[s.readLine(w, in):]
+		case phaseKeys:
+			k, hungry := s.readKeys(w, in)
+			if in = in[k:]; hungry && len(in) == 0 && s.phase == phaseKeys {
+				return len(p), verdictMore
+			}
+		case phaseBlock:
+			if len(in) == 0 {
+				return len(p), verdictMore
+			}
+			in = in[s.readBlock(w, in):]
+		case phaseSkip:
+			k := min(s.skip, len(in))
+			in, s.skip = in[k:], s.skip-k
+			if s.skip > 0 {
+				return len(p), verdictMore
+			}
+			s.phase = phaseLine
+		case phaseSkipLine:
+			i := bytes.IndexByte(in, '\n')
+			if i < 0 {
+				return len(p), verdictMore
+			}
+			in, s.phase = in[i+1:], phaseLine
+			w.out.buf = s.after.AppendTo(w.out.buf)
+		case phaseClosed:
+			return len(p) - len(in), verdictClose
+		}
+	}
+}
+
+// end gives back all that the session holds: its connection is gone. A
+// half-sent value leaves no trace. It may be called again.
+func (s *session) end() {
+	s.phase = phaseClosed
+	s.dropLine()
+	s.dropBlock()
+}
+
+// readLine takes a line, or what is there of it, and returns the bytes of in
+// that were taken, those of the line's data block included.
+func (s *session) readLine(w *worker, in []byte) (n int) {
+	i := bytes.IndexByte(in, '\n')
+	if i < 0 {
+		return s.keepLine(w, in)
+	}
+	rest := in[i+1:]
+	if s.line == nil {
+		lineUsed, restUsed := s.command(w, in[:i+1], rest)
+		return lineUsed + restUsed
+	}
+	*s.line = append(*s.line, in[:i+1]...)
+	lineUsed, restUsed := s.command(w, *s.line, rest)
+	if s.phase == phaseKeys {
+		s.at = lineUsed
+		return i + 1
+	}
+	s.dropLine()
+	return i + 1 + restUsed
+}
+
+// keepLine keeps a line whose end has not arrived. A line over lineMax is the
+// end of the connection, unless it holds keys to get, which are taken as they
+// come.
+func (s *session) keepLine(w *worker, in []byte) (n int) {
+	if s.line == nil {
+		s.line, s.at = linePool.Get().(*[]byte), 0
+	}
+	n = min(len(in), lineMax-len(*s.line))
+	*s.line = append(*s.line, in[:n]...)
+	if n == len(in) {
+		return n
+	}
+	line := *s.line
+	word := bytes.TrimLeft(line, " ")
+	gets := bytes.HasPrefix(word, []byte("gets "))
+	if !gets && !bytes.HasPrefix(word, []byte("get ")) || len(line)-len(word) > longLineSpaces {
+		s.dropLine()
+		s.close(closeError)
+		return n
+	}
+	w.n.requests++
+	if len(word) < len(line) { // no command: spaces come first
+		s.dropLine()
+		s.skipLine(meta.ErrUnknown)
+		return n
+	}
+	s.at = len("get ")
+	s.startKeys(0, 0)
+	if gets {
+		s.at = len("gets ")
+		s.startKeys(meta.Letter('c'), 0)
+	}
+	return n
+}
+
+// longLineSpaces is how many spaces may lead a get line over lineMax. Source:
+// memcached's try_read_command_ascii.
+const longLineSpaces = 100
+
+// skipLine throws the line away up to its end, and answers e then.
+func (s *session) skipLine(e meta.Error) {
+	s.phase, s.after = phaseSkipLine, e
+}
+
+// dropLine gives the memory of a broken line back.
+func (s *session) dropLine() {
+	if s.line == nil {
+		return
+	}
+	if cap(*s.line) == lineMax { // one that grew is left to the collector
+		*s.line = (*s.line)[:0]
+		linePool.Put(s.line)
+	}
+	s.line, s.at = nil, 0
+}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// FuzzSession feeds any bytes at all, cut at any places: as a whole, byte by
+// byte, and cut at random. The session must never panic, hang, take bytes that
+// it was not given or keep anything when it ends, the answers must be the same
+// each time, and the store must be sound afterwards.
+//
+// Two things do depend on the cuts, as in memcached, and are not compared:
+// lines over lineMax, and answers that tell of memory and time.
+func FuzzSession(f *testing.F) {
+	f.Add([]byte(sessionScript), uint64(1))
+	for line := range strings.SplitAfterSeq(sessionScript, "\n") {
+		f.Add([]byte(line+"mn\r\n"), uint64(2))
+	}
+	f.Add([]byte("set a 0 0 40000\r\n"+strings.Repeat("x", 40000)+"\r\nget a a a a a a a a a\r\n"), uint64(3))
+	f.Add([]byte("get "+strings.Repeat("abc ", 1000)+longKey+"\r\nmn\r\n"), uint64(4))
+	f.Add([]byte("stats\r\nstats items\r\nstats slabs\r\nstats settings\r\nstats conns\r\nstats detail on\r\nget a:b\r\nstats detail dump\r\n"), uint64(5))
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		if len(data) > 1<<17 {
+			return
+		}
+		rng := rand.New(rand.NewPCG(seed, 0))
+		random := func(n int) int { return 1 + rng.IntN(min(n, 1+rng.IntN(300))) }
+		whole := fuzzFeed(t, data, func(n int) int { return n })
+		single := fuzzFeed(t, data, func(int) int { return 1 })
+		cut := fuzzFeed(t, data, random)
+		if bytes.Contains(data, []byte("stats")) || hasLongLine(data) {
+			return
+		}
+		if !bytes.Equal(whole, single) {
+			t.Errorf("byte by byte: got %s, as a whole %s", short(string(single)), short(string(whole)))
+		}
+		if !bytes.Equal(whole, cut) {
+			t.Errorf("cut: got %s, as a whole %s", short(string(cut)), short(string(whole)))
+		}
+	})
+}
+
+// fuzzFeed gives data to a session of a new server, in pieces of the size that
+// piece says, and returns what it answers.
+func fuzzFeed(t *testing.T, data []byte, piece func(n int) int) []byte {
+	p := newTestPeer(t, Config{EnableShutdown: true, ReqsPerEvent: 7})
+	for rest := data; len(rest) > 0; {
+		n := piece(len(rest))
+		p.feed(rest[:n])
+		rest = rest[n:]
+		if p.s.line != nil && len(*p.s.line) > lineMax {
+			t.Fatalf("%d bytes of a line are kept", len(*p.s.line))
+		}
+	}
+	p.s.end()
+	if p.s.line != nil || p.s.block != nil {
+		t.Fatal("the session keeps something when it has ended")
+	}
+	return p.got
+}
+
+func hasLongLine(data []byte) bool {
+	for line := range bytes.SplitSeq(data, []byte("\n")) {
+		if len(line) > lineMax {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,182 @@
+package server
+
+import (
+	"os"
+	"runtime/debug"
+	"strconv"
+	"syscall"
+
+	"github.com/quarrycache/quarry/server/store"
+)
+
+// The answers to stats: memcached's keys in memcached's order. What Quarry
+// does not have shows as it would in a memcached where it never happened.
+
+// statLines appends lines of statistics.
+type statLines []byte
+
+func (l *statLines) key(name string) {
+	*l = append(append(*l, "STAT "...), name...)
+	*l = append(*l, ' ')
+}
+
+func (l *statLines) num(name string, v uint64) {
+	l.key(name)
+	*l = append(strconv.AppendUint(*l, v, 10), "\r\n"...)
+}
+
+func (l *statLines) text(name, v string) {
+	l.key(name)
+	*l = append(append(*l, v...), "\r\n"...)
+}
+
+// fixed is a number with so many digits behind the point.
+func (l *statLines) fixed(name string, v float64, digits int) {
+	l.key(name)
+	*l = append(strconv.AppendFloat(*l, v, 'f', digits, 64), "\r\n"...)
+}
+
+func (l *statLines) yes(name string, v bool) {
+	if v {
+		l.text(name, "yes")
+	} else {
+		l.text(name, "no")
+	}
+}
+
+// zeros are keys of what never happens here.
+func (l *statLines) zeros(names ...string) {
+	for _, name := range names {
+		l.num(name, 0)
+	}
+}
+
+const statsEnd = "END\r\n"
+
+// appendStats answers stats.
+func (s *Server) appendStats(dst []byte, now store.Time) []byte {
+	var st store.Stats
+	s.store.Snapshot(now, &st)
+	t := &st.Total
+	n := s.totals.sum()
+	c := s.connStats()
+
+	l := statLines(dst)
+	l.num("pid", uint64(os.Getpid()))
+	l.num("uptime", uint64(now.Seconds()-s.started.Seconds())+uptimeStart)
+	l.num("time", uint64(now.Seconds()))
+	l.text("version", Version)
+	l.text("libevent", eventLibrary())
+	l.num("pointer_size", strconv.IntSize)
+	l.usage()
+	l.num("max_connections", uint64(s.cfg.MaxConns))
+	l.num("curr_connections", c.Current)
+	l.num("total_connections", c.Total)
+	if !s.cfg.NoMaxConnsFast {
+		l.num("rejected_connections", c.Rejected)
+	}
+	l.num("connection_structures", c.Structures)
+	l.zeros("response_obj_oom", "response_obj_count", "response_obj_bytes",
+		"read_buf_count", "read_buf_bytes", "read_buf_bytes_free", "read_buf_oom", "reserved_fds")
+	l.num("cmd_get", t.GetHits+st.GetMisses)
+	l.num("cmd_set", t.CmdSet)
+	l.num("cmd_flush", n.flushes)
+	l.num("cmd_touch", t.TouchHits+st.TouchMisses)
+	l.num("cmd_meta", n.metas)
+	l.num("get_hits", t.GetHits)
+	l.num("get_misses", st.GetMisses)
+	l.num("get_expired", st.GetExpired)
+	l.num("get_flushed", st.GetFlushed)
+	l.num("delete_misses", st.DeleteMisses)
+	l.num("delete_hits", t.DeleteHits)
+	l.num("incr_misses", st.IncrMisses)
+	l.num("incr_hits", t.IncrHits)
+	l.num("decr_misses", st.DecrMisses)
+	l.num("decr_hits", t.DecrHits)
+	l.num("cas_misses", st.CasMisses)
+	l.num("cas_hits", t.CasHits)
+	l.num("cas_badval", t.CasBadval)
+	l.num("touch_hits", t.TouchHits)
+	l.num("touch_misses", st.TouchMisses)
+	l.num("store_too_large", st.TooLarge)
+	l.num("store_no_memory", st.NoMemory)
+	l.zeros("auth_cmds", "auth_errors")
+	if s.cfg.IdleSeconds > 0 {
+		l.num("idle_kicks", c.IdleKicks)
+	}
+	l.num("bytes_read", n.bytesRead)
+	l.num("bytes_written", n.bytesWritten)
+	l.num("limit_maxbytes", uint64(st.LimitBytes))
+	l.num("accepting_conns", c.Accepting)
+	l.num("listen_disabled_num", c.ListenDisabled)
+	l.num("time_in_listen_disabled_us", c.ListenDisabledMicros)
+	l.num("threads", uint64(s.cfg.Threads))
+	l.num("conn_yields", n.yields)
+	l.num("hash_power_level", uint64(st.IndexLevel))
+	l.num("hash_bytes", uint64(st.IndexBytes))
+	l.zeros("hash_is_expanding", // a bucket at a time, with an insert
+		"slab_reassign_rescues", "slab_reassign_chunk_rescues", "slab_reassign_inline_reclaim",
+		"slab_reassign_busy_items", "slab_reassign_busy_deletes", "slab_reassign_busy_nomem")
+	l.text("slab_reassign_last_busy_status", "none")
+	l.num("slab_reassign_running", 0)
+	l.num("slabs_moved", st.PagesMoved)
+	l.zeros("lru_crawler_running", "lru_crawler_starts", "lru_maintainer_juggles", "malloc_fails",
+		"log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent",
+		"log_watchers", "unexpected_napi_ids", "round_robin_fallback")
+	l.num("bytes", t.MemRequested)
+	l.num("curr_items", t.Items)
+	l.num("total_items", st.TotalItems)
+	l.num("slab_global_page_pool", st.IdlePages)
+	l.num("expired_unfetched", t.ExpiredUnfetched)
+	l.num("evicted_unfetched", t.EvictedUnfetched)
+	l.num("evicted_active", t.EvictedActive)
+	l.num("evictions", t.Evicted)
+	l.num("reclaimed", t.Reclaimed)
+	l.num("crawler_reclaimed", t.SweepReclaimed)
+	l.num("crawler_items_checked", st.SweepChecked)
+	l.num("lrutail_reflocked", 0)
+	l.num("moves_to_cold", t.MovesToCold)
+	l.num("moves_to_warm", t.MovesToWarm)
+	l.num("moves_within_lru", t.MovesWithin)
+	l.num("direct_reclaims", t.DirectReclaims)
+	l.num("lru_bumps_dropped", 0)
+	return append(l, statsEnd...)
+}
+
+// usage is what the process has used of the processors.
+func (l *statLines) usage() {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		u = syscall.Rusage{}
+	}
+	l.seconds("rusage_user", u.Utime)
+	l.seconds("rusage_system", u.Stime)
+}
+
+func (l *statLines) seconds(name string, t syscall.Timeval) {
+	l.key(name)
+	*l = append(strconv.AppendInt(*l, int64(t.Sec), 10), '.')
+	micros := strconv.AppendInt(nil, 1_000_000+int64(t.Usec), 10) // a 1 that keeps the zeros
+	*l = append(append(*l, micros[1:]...), "\r\n"...)
+}
+
+// eventLibrary names what stands where libevent does in memcached.
+func eventLibrary() string {
+	const path, name = "github.com/panjf2000/gnet/v2", "gnet"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == path && len(m.Version) > 1 {
+				return name + "-" + m.Version[1:]
+			}
+		}
+	}
+	return name
+}
+
+// resetStats makes all counters 0. What is a state, not a count, stays.
+func (s *Server) resetStats() {
+	s.totals.reset()
+	s.prefixes.reset()
+	s.store.ResetStats()
+	s.resetConnStats()
+}

@@ -1,0 +1,122 @@
+package server
+
+import (
+	"net"
+	"strconv"
+	"strings"
+)
+
+// appendSettings answers stats settings: what the flags said, and for what
+// Quarry has no flag, what memcached's default says or what is so here.
+func (s *Server) appendSettings(dst []byte) []byte {
+	c, x := &s.cfg, &s.cfg.Extended
+	l := statLines(dst)
+	l.num("maxbytes", uint64(s.store.LimitBytes()))
+	l.num("maxconns", uint64(c.MaxConns))
+	l.num("tcpport", uint64(s.tcpPort()))
+	l.num("udpport", uint64(max(c.UDPPort, 0)))
+	l.text("inter", orNull(strings.Join(c.Listen, ",")))
+	l.num("verbosity", uint64(s.verbosity.Load()))
+	l.num("oldest", s.oldest())
+	l.on("evictions", !c.NoEvict)
+	l.text("domain_socket", orNull(c.UnixSocket))
+	l.text("umask", strconv.FormatUint(uint64(c.UnixMask), 8))
+	l.yes("shutdown_command", c.EnableShutdown)
+	l.fixed("growth_factor", c.GrowthFactor, 2) // 0 is Quarry's own table
+	l.num("chunk_size", uint64(c.ChunkMin))
+	l.num("num_threads", uint64(c.Threads))
+	l.num("num_threads_per_udp", uint64(c.Threads))
+	l.text("stat_key_prefix", string([]byte{c.PrefixDelim}))
+	l.yes("detail_enabled", s.prefixes.on.Load())
+	l.num("reqs_per_event", uint64(c.ReqsPerEvent)) // 0: bounded by bytes alone
+	l.yes("cas_enabled", !c.NoCAS)
+	l.num("tcp_backlog", uint64(c.Backlog))
+	l.text("binding_protocol", bindingProtocol(c.Protocol))
+	l.yes("auth_enabled_sasl", false)
+	l.yes("auth_enabled_ascii", false)
+	l.num("item_size_max", uint64(c.ItemMaxBytes))
+	l.yes("maxconns_fast", !c.NoMaxConnsFast)
+	l.num("hashpower_init", uint64(x.HashPower))
+	l.yes("slab_reassign", !x.NoSlabReassign)
+	l.num("slab_automove", uint64(x.SlabAutomove))
+	l.fixed("slab_automove_ratio", x.SlabAutomoveRatio, 2)
+	l.num("slab_automove_window", uint64(x.SlabAutomoveWindow))
+	l.num("slab_chunk_max", uint64(x.SlabChunkMaxBytes))
+	l.yes("lru_crawler", !x.NoLRUCrawler)
+	l.num("lru_crawler_sleep", uint64(x.LRUCrawlerSleepMicros))
+	l.num("lru_crawler_tocrawl", uint64(x.LRUCrawlerItemsMax))
+	l.num("tail_repair_time", uint64(x.TailRepairSeconds))
+	l.yes("flush_enabled", !c.FlushDisabled)
+	l.yes("dump_enabled", !c.NoDump)
+	l.text("hash_algorithm", x.HashAlgorithm)
+	l.yes("lru_maintainer_thread", !x.NoLRUMaintainer)
+	l.yes("lru_segmented", !x.LRUFlat)
+	l.num("hot_lru_pct", uint64(x.HotLRUPercent))
+	l.num("warm_lru_pct", uint64(x.WarmLRUPercent))
+	l.fixed("hot_max_factor", x.HotMaxFactor, 2)
+	l.fixed("warm_max_factor", x.WarmMaxFactor, 2)
+	l.yes("temp_lru", x.TempLRU)
+	l.num("temporary_ttl", uint64(x.TemporaryTTLSeconds))
+	l.num("idle_timeout", uint64(c.IdleSeconds))
+	l.num("watcher_logbuf_size", uint64(x.WatcherBufferBytes))
+	l.num("worker_logbuf_size", uint64(x.WorkerBufferBytes))
+	l.num("read_buf_mem_limit", uint64(x.ReadBufferMaxBytes))
+	l.yes("track_sizes", x.TrackSizes)
+	l.yes("inline_ascii_response", false)
+	l.num("num_napi_ids", 0)
+	l.text("memory_file", "(null)")
+	l.num("client_flags_size", 4)
+	return append(l, statsEnd...)
+}
+
+// on is a switch that memcached prints as on or off.
+func (l *statLines) on(name string, v bool) {
+	if v {
+		l.text(name, "on")
+	} else {
+		l.text(name, "off")
+	}
+}
+
+// orNull is v, or what memcached prints for a text that was not set.
+func orNull(v string) string {
+	if v == "" {
+		return "NULL"
+	}
+	return v
+}
+
+// bindingProtocol is -B as memcached prints it.
+func bindingProtocol(protocol string) string {
+	if protocol == "ascii" {
+		return protocol
+	}
+	return "auto-negotiate"
+}
+
+// oldest is the moment of the last flush in seconds of memcached's clock, the
+// one before which items are gone; 0 if there was none.
+func (s *Server) oldest() uint64 {
+	at := s.flushedAt.Load()
+	if at == 0 {
+		return 0
+	}
+	return uint64(at-s.started.Seconds()) + clockStart - 1
+}
+
+// tcpPort is the port that the server was told to listen on, or where that was
+// any free one, the port it got.
+func (s *Server) tcpPort() int {
+	if s.cfg.TCPOff {
+		return 0
+	}
+	if s.cfg.Port > 0 {
+		return s.cfg.Port
+	}
+	for _, ln := range s.listeners {
+		if tcp, ok := ln.Addr().(*net.TCPAddr); ok {
+			return tcp.Port
+		}
+	}
+	return 0
+}

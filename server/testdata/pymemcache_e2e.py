@@ -1,0 +1,141 @@
+"""Uses a server at sys.argv[1] (host:port, or the path of a unix socket) as a
+program with pymemcache would. Any difference ends it with a traceback."""
+
+import sys
+
+from pymemcache.client.base import Client, PooledClient
+from pymemcache.client.hash import HashClient
+from pymemcache.exceptions import MemcacheClientError, MemcacheServerError
+
+
+def server(addr):
+    if addr.startswith("/"):
+        return addr
+    host, port = addr.rsplit(":", 1)
+    return (host, int(port))
+
+
+def check(got, want):
+    assert got == want, "got %r, want %r" % (got, want)
+
+
+def stores(c):
+    check(c.get("miss"), None)
+    check(c.get("miss", default="d"), "d")
+    check(c.set("k", "one", noreply=False), True)
+    check(c.get("k"), b"one")
+    check(c.add("k", "x", noreply=False), False)
+    check(c.add("l", "new", noreply=False), True)
+    check(c.replace("miss", "x", noreply=False), False)
+    check(c.replace("k", "two", noreply=False), True)
+    check(c.append("k", "+", noreply=False), True)
+    check(c.prepend("k", "-", noreply=False), True)
+    check(c.append("miss", "+", noreply=False), False)
+    check(c.get("k"), b"-two+")
+    check(c.set("empty", "", noreply=False), True)
+    check(c.get("empty"), b"")
+
+
+def cas(c):
+    c.set("c", "1", noreply=False)
+    value, token = c.gets("c")
+    check(value, b"1")
+    check(c.cas("c", "2", token, noreply=False), True)
+    check(c.cas("c", "3", token, noreply=False), False)
+    check(c.cas("miss", "3", token, noreply=False), None)
+    check(c.get("c"), b"2")
+    many = c.gets_many(["c", "miss", "k"])
+    check(sorted(many), ["c", "k"])
+    check(many["c"][0], b"2")
+
+
+def numbers(c):
+    c.set("n", "10", noreply=False)
+    check(c.incr("n", 5), 15)
+    check(c.decr("n", 20), 0)
+    check(c.incr("n", 18446744073709551615), 18446744073709551615)
+    check(c.incr("miss", 1), None)
+    c.set("text", "abc", noreply=False)
+    try:
+        c.incr("text", 1)
+    except MemcacheClientError:
+        pass
+    else:
+        raise AssertionError("incr of text: no error")
+
+
+def many(c):
+    values = {"many-%d" % i: b"value %d" % i for i in range(500)}
+    check(c.set_many(values, noreply=False), [])
+    check(c.get_many(list(values) + ["miss"]), values)
+    check(c.delete_many(list(values)[:250], noreply=False), True)
+    check(len(c.get_many(list(values))), 250)
+    check(c.delete_many(list(values)), True)
+    check(c.get_many(list(values)), {})
+
+
+def quiet(c):
+    for i in range(1000):
+        c.set("q-%d" % i, str(i), noreply=True)
+    c.delete("q-1", noreply=True)
+    c.incr("q-2", 1, noreply=True)
+    check(c.get("q-0"), b"0")
+    check(c.get("q-1"), None)
+    check(c.get("q-2"), b"3")
+    check(c.get("q-999"), b"999")
+
+
+def times(c):
+    check(c.set("t", "x", expire=-1, noreply=False), True)
+    check(c.get("t"), None)
+    check(c.set("t", "x", expire=1000, noreply=False), True)
+    check(c.touch("t", expire=-1, noreply=False), True)
+    check(c.get("t"), None)
+    check(c.touch("t", expire=10, noreply=False), False)
+
+
+def sizes(c):
+    large = b"0123456789abcdef" * (1000000 // 16)
+    check(c.set("large", large, noreply=False), True)
+    check(c.get("large"), large)
+    try:
+        c.set("large", b"x" * (2 << 20), noreply=False)
+    except MemcacheServerError:
+        pass
+    else:
+        raise AssertionError("set over the limit: no error")
+    check(c.get("large"), None)
+    key = "k" * 250
+    check(c.set(key, "x", noreply=False), True)
+    check(c.get(key), b"x")
+
+
+def rest(c):
+    check(c.version().startswith(b"1.6."), True)
+    stats = c.stats()
+    check(stats[b"threads"] > 0, True)
+    check(b"curr_items" in stats, True)
+    check(c.delete("k", noreply=False), True)
+    check(c.delete("k", noreply=False), False)
+    if hasattr(c, "raw_command"):
+        c.set("raw", "abc", noreply=False)
+        check(c.raw_command("mg raw s"), b"HD s3")
+        check(c.raw_command("mn"), b"MN")
+    check(c.flush_all(noreply=False), True)
+    check(c.get("n"), None)
+
+
+def suite(c):
+    for part in (stores, cas, numbers, many, quiet, times, sizes, rest):
+        part(c)
+    c.close()
+
+
+addr = server(sys.argv[1])
+suite(Client(addr, timeout=20, connect_timeout=20))
+suite(PooledClient(addr, max_pool_size=4, timeout=20, connect_timeout=20))
+hashed = HashClient([addr], timeout=20, connect_timeout=20)
+stores(hashed)
+many(hashed)
+hashed.close()
+print("pymemcache: ok")

@@ -1,0 +1,116 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quarrycache/quarry/server/store"
+)
+
+// startServer starts a server on a free port of the loopback, or on the unix
+// socket that cfg names, and returns it with its address. It ends with the
+// test, after its store was found to be consistent.
+func startServer(t testing.TB, cfg Config) (*Server, string) {
+	t.Helper()
+	if cfg.Port == 0 {
+		cfg.Port = -1
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := s.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.store.Check(); err != nil {
+			t.Errorf("store: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s, s.Addrs()[0].String()
+}
+
+// testClock is a Clock that stands still until it is moved.
+type testClock struct{ now atomic.Int64 }
+
+func newTestClock() *testClock {
+	c := new(testClock)
+	c.now.Store(time.Now().UnixMilli())
+	return c
+}
+
+func (c *testClock) Now() store.Time { return store.Time(c.now.Load()) }
+
+func (c *testClock) Advance(d time.Duration) { c.now.Add(d.Milliseconds()) }
+
+// testConfig is the Config of a few flags that transcripts give.
+func testConfig(t testing.TB, flags []string) Config {
+	t.Helper()
+	var c Config
+	for i := 0; i < len(flags); i++ {
+		flag := flags[i]
+		value := ""
+		if i+1 < len(flags) && !strings.HasPrefix(flags[i+1], "-") {
+			i++
+			value = flags[i]
+		}
+		switch flag + " " + value {
+		case "-A ":
+			c.EnableShutdown = true
+		case "-C ":
+			c.NoCAS = true
+		case "-F ":
+			c.FlushDisabled = true
+		case "-M ":
+			c.NoEvict = true
+		case "-m 8":
+			c.MemoryMB = 8
+		case "-X ":
+			c.NoDump = true
+		case "-D /":
+			c.PrefixDelim, c.DetailOn = '/', true
+		case "-t 2":
+			c.Threads = 2
+		case "-I 2k":
+			c.ItemMaxBytes = 2 << 10
+		case "-I 4m":
+			c.ItemMaxBytes = 4 << 20
+		case "-o slab_chunk_max=1":
+			c.Extended.SlabChunkMaxBytes = 1 << 10
+		default:
+			t.Fatalf("this test does not know the flag %s %s", flag, value)
+		}
+	}
+	return c
+}
+
+// startQuarryTarget starts a server to hold to transcripts. Its clock stands.
+func startQuarryTarget(t testing.TB, flags []string) *target {
+	t.Helper()
+	clock := newTestClock()
+	cfg := testConfig(t, flags)
+	cfg.Clock = clock.Now
+	_, addr := startServer(t, cfg)
+	return &target{
+		name:    "quarry",
+		dial:    func() (net.Conn, error) { return net.Dial("tcp", addr) },
+		advance: func(d time.Duration) error { clock.Advance(d); return nil },
+		now:     func() (int64, error) { return int64(clock.Now().Seconds()), nil },
+		timeout: transcriptTimeout,
+	}
+}
