@@ -19,8 +19,12 @@ type policy interface {
 
 // policies make the simulators, by name.
 var policies = map[string]func(w *workload, capacity uint64, cost []uint32) policy{
-	"lru":    newLRU,
-	"s3fifo": newS3FIFO,
+	"lru":        newLRU,
+	"s3fifo":     newS3FIFO,
+	"wtinylfu":   newTiny,         // window of 1 %
+	"adaptive":   newTinyAdaptive, // W-TinyLFU with a climbing window
+	"belady":     newBelady,
+	"beladysize": newBeladySize,
 }
 
 // PolicyNames are the names of the simulators, for help.

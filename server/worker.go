@@ -27,10 +27,6 @@ const (
 	// writeTurnBytes is the most that is written before others have their
 	// turn.
 	writeTurnBytes = 1 << 20
-
-	// piecesMax is the most pieces of one writev. Up to 8, x/sys allocates
-	// nothing.
-	piecesMax = 8
 )
 
 // verdict is what a session says after it was fed.
@@ -83,7 +79,7 @@ type output struct {
 	cuts   []cut
 	gone   int // cuts[:gone] were written
 	pinned int // bytes of the other pins
-	pieces [piecesMax][]byte
+	pieces [store.WritevMax][]byte
 }
 
 // cut puts a pinned value before buf[at].
@@ -109,7 +105,7 @@ func (o *output) write(fd, limit int) (n int, blocked bool, err error) {
 		if o.pinned == 0 {
 			k, err = unix.Write(fd, o.buf[o.off:])
 		} else {
-			k, err = unix.Writev(fd, o.next())
+			k, err = store.Writev(fd, o.next())
 		}
 		switch err {
 		case nil:
@@ -132,7 +128,7 @@ func (o *output) write(fd, limit int) (n int, blocked bool, err error) {
 // next gives the pieces to be written next.
 func (o *output) next() [][]byte {
 	pieces, at := o.pieces[:0], o.off
-	for i := o.gone; i < len(o.cuts) && len(pieces) < piecesMax; i++ {
+	for i := o.gone; i < len(o.cuts) && len(pieces) < len(o.pieces); i++ {
 		c := &o.cuts[i]
 		if at < c.at {
 			pieces = append(pieces, o.buf[at:c.at])
@@ -140,7 +136,7 @@ func (o *output) next() [][]byte {
 		}
 		pieces = c.pin.Peek(pieces)
 	}
-	if len(pieces) < piecesMax && at < len(o.buf) {
+	if len(pieces) < len(o.pieces) && at < len(o.buf) {
 		pieces = append(pieces, o.buf[at:])
 	}
 	return pieces
@@ -182,8 +178,10 @@ func (o *output) forget() {
 	if cap(o.buf) > outKeepBytes {
 		o.buf = nil
 	}
-	clear(o.cuts)
-	clear(o.pieces[:])
+	if len(o.cuts) > 0 {
+		clear(o.cuts)
+		clear(o.pieces[:])
+	}
 	o.buf, o.cuts = o.buf[:0], o.cuts[:0]
 	o.off, o.gone, o.pinned = 0, 0, 0
 }

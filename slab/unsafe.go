@@ -1,9 +1,14 @@
 package slab
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 // All of the module's unsafe is in this file: loads and stores at offsets in
-// memory that the Go runtime does not know, and views of it as slices.
+// memory that the Go runtime does not know, views of it as slices, and the
+// system call that writes many of them.
 
 // Memory is a range of reserved address space. Offsets below Committed may
 // be read and written; the rest is not accessible yet. It has no pointers in
@@ -53,4 +58,23 @@ func (m *Memory) Bytes(off uint64, n int) []byte {
 func (m *Memory) setBase(raw []byte) {
 	m.raw = raw
 	m.base = unsafe.Pointer(unsafe.SliceData(raw))
+}
+
+// WritevMax is the most pieces that one Writev takes.
+const WritevMax = 64
+
+// Writev writes the pieces, none of them empty and at most WritevMax of them,
+// to the descriptor fd with one system call, and returns how many bytes of
+// them it took. x/sys's own allocates when there are more than 8.
+func Writev(fd int, pieces [][]byte) (int, error) {
+	var iov [WritevMax]unix.Iovec
+	for i, p := range pieces {
+		iov[i].Base = unsafe.SliceData(p)
+		iov[i].SetLen(len(p))
+	}
+	n, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&iov)), uintptr(len(pieces)))
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }

@@ -14,7 +14,7 @@ import (
 type replayCommand struct {
 	Traces string `default:"${traces}" placeholder:"DIR" help:"Folder of the traces (${default}; QUARRY_TRACES)."`
 
-	Rows     string `enum:"table,other,one" default:"one" help:"Rows: table and other are presets, one is what --trace, --mean-size and --memory say."`
+	Rows     string `enum:"table,other,all,one" default:"one" help:"Rows: table and other are presets, all is both, one is what --trace, --mean-size and --memory say."`
 	Trace    string `placeholder:"NAME" help:"Trace, such as orm-busy."`
 	MeanSize []int  `placeholder:"BYTES" help:"Mean sizes of values, one or more; 0 is the trace's own sizes."`
 	Memory   []int  `placeholder:"MB" help:"Memory of the cache, one or more."`
@@ -71,8 +71,10 @@ func (r *replayCommand) rows() ([]bench.Row, error) {
 		return bench.RowsTable(), nil
 	case r.Rows == "other":
 		return bench.RowsOther(), nil
+	case r.Rows == "all":
+		return append(bench.RowsTable(), bench.RowsOther()...), nil
 	case r.Trace == "" || len(r.Memory) == 0:
-		return nil, errors.New("want --rows=table, --rows=other, or --trace and --memory")
+		return nil, errors.New("want --rows=table, other or all, or --trace and --memory")
 	}
 	means := r.MeanSize
 	if len(means) == 0 {

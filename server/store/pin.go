@@ -81,3 +81,11 @@ func (sh *shard) unpin(r slab.Ref) {
 		sh.free(sh.item(r))
 	}
 }
+
+// WritevMax is the most pieces that one Writev takes.
+const WritevMax = slab.WritevMax
+
+// Writev writes pieces, such as Peek gives, to the descriptor fd with one
+// system call and without an allocation: at most WritevMax of them, none
+// empty. It returns the bytes taken; an error is a unix.Errno.
+func Writev(fd int, pieces [][]byte) (int, error) { return slab.Writev(fd, pieces) }
