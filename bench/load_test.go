@@ -201,10 +201,11 @@ func TestSameSeedSameLoad(t *testing.T) {
 		defer f.mu.Unlock()
 		return fmt.Sprint(f.values)
 	}
-	if stored(1) != stored(1) {
+	first := stored(1)
+	if again := stored(1); first != again {
 		t.Error("the same seed gave another load")
 	}
-	if stored(1) == stored(2) {
+	if first == stored(2) {
 		t.Error("another seed gave the same load")
 	}
 }

@@ -97,6 +97,7 @@ type queues struct {
 	in         []uint8  // the queue of each key
 	cost       []uint32 // bytes charged for each key
 	bytes      []uint64 // charged in each queue
+	n          []int    // keys in each queue
 }
 
 func newQueues(n int, cost []uint32) *queues {
@@ -106,6 +107,7 @@ func newQueues(n int, cost []uint32) *queues {
 		in:    make([]uint8, len(cost)),
 		cost:  cost,
 		bytes: make([]uint64, n),
+		n:     make([]int, n),
 	}
 	for k := range q.in {
 		q.in[k] = queueNone
@@ -123,6 +125,7 @@ func (q *queues) push(queue int, k uint32) {
 	q.next[k], q.prev[k] = first, head
 	q.next[head], q.prev[first] = k, k
 	q.in[k] = uint8(queue)
+	q.n[queue]++
 	q.bytes[queue] += uint64(q.cost[k])
 }
 
@@ -130,6 +133,7 @@ func (q *queues) push(queue int, k uint32) {
 func (q *queues) remove(k uint32) {
 	next, prev := q.next[k], q.prev[k]
 	q.next[prev], q.prev[next] = next, prev
+	q.n[q.in[k]]--
 	q.bytes[q.in[k]] -= uint64(q.cost[k])
 	q.in[k] = queueNone
 }

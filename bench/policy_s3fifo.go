@@ -14,8 +14,8 @@ const (
 	s3CountMax     = 3 // hits are counted in two bits
 )
 
-// s3fifoPolicy is S3-FIFO with sizes: queues are bounded by bytes, and the
-// ghost by the bytes that its keys would take, as many as main has.
+// s3fifoPolicy is S3-FIFO with sizes: small and main are bounded by bytes, and
+// the ghost by keys, as many as are stored.
 type s3fifoPolicy struct {
 	*queues
 	counts     []uint8 // hits of each key, at most s3CountMax
@@ -68,7 +68,7 @@ func (p *s3fifoPolicy) evict() {
 		}
 		p.evicted++
 		p.move(s3Ghost, k)
-		for p.bytes[s3Ghost] > p.capacity-p.smallBytes {
+		for p.n[s3Ghost] > p.n[s3Small]+p.n[s3Main] {
 			oldest, _ := p.oldest(s3Ghost)
 			p.remove(oldest)
 		}

@@ -295,11 +295,14 @@ func (r *replay) replayCell(ctx context.Context, i, j int) error {
 	return nil
 }
 
-// TracesDir is where the traces are, unless told otherwise: QUARRY_TRACES, or
-// ../shared/traces.
+// tracesDefault is where the traces are, seen from the project's folder.
+const tracesDefault = "../shared/traces"
+
+// TracesDir is where the traces are, unless told otherwise: what
+// QUARRY_TRACES says, or ../shared/traces.
 func TracesDir() string {
 	if dir := os.Getenv("QUARRY_TRACES"); dir != "" {
 		return dir
 	}
-	return "../shared/traces"
+	return tracesDefault
 }

@@ -40,16 +40,13 @@ const (
 
 // The store's marks in an item's tag; the two below them are the order's.
 const (
-	stale       slab.Tag = 1 << (slab.TagMarkShift + 2) // X
-	winSent     slab.Tag = 1 << (slab.TagMarkShift + 3) // Z for the next caller
-	keyBinary   slab.Tag = 1 << (slab.TagMarkShift + 4) // the key was sent as base64
-	hasFlags    slab.Tag = 1 << (slab.TagMarkShift + 5)
-	hasExtra    slab.Tag = 1 << (slab.TagMarkShift + 6) // versions and deadlines
+	stale     slab.Tag = 1 << (slab.TagMarkShift + 2) // X
+	winSent   slab.Tag = 1 << (slab.TagMarkShift + 3) // Z for the next caller
+	keyBinary slab.Tag = 1 << (slab.TagMarkShift + 4) // the key was sent as base64
+	hasFlags  slab.Tag = 1 << (slab.TagMarkShift + 5)
+	// Bit 6 is kept for an extra header: versions and deadlines.
 	chained     slab.Tag = 1 << (slab.TagMarkShift + 7)
 	explicitCAS slab.Tag = 1 << (slab.TagMarkShift + 8) // its CAS says nothing of when it was stored
-
-	// layoutMarks say how the bytes are laid out: a copy keeps them.
-	layoutMarks = hasFlags | hasExtra | chained
 )
 
 // item is a view of an item's bytes: its arena, its chunk, its tag as it was
