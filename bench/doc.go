@@ -34,5 +34,15 @@
 //  4. What is reported lies between two instants after the warm-up: counts,
 //     time, and the server's CPU are read at both.
 //
+// The other half replays traces: requests that real systems made, look-aside,
+// with a limit on bytes. What counts there is misses.
+//
+//	Replay ─► OpenTrace, traceSize    which keys, and how large
+//	   │
+//	   ├─► replayStore      the store, in this process
+//	   ├─► replayServer     any server, over a connection
+//	   ├─► policy           LRU, S3-FIFO, W-TinyLFU, Belady, simulated
+//	   └─► Table            text for people, TSV to keep and compare with
+//
 // It needs Linux: epoll, timerfd and /proc.
 package bench

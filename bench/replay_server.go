@@ -19,19 +19,27 @@ const (
 	serverStallMax = 30 * time.Second
 )
 
-// replayServer replays w against a server: a batch of mg, one for each
-// request, then ms for those that missed, which go out with the next batch.
-// Values are not asked for: they would change nothing but the time it takes.
+// replayServer replays w against a running server, or one started for it.
 func replayServer(ctx context.Context, c *ReplayConfig, w *workload, row Row) (Result, error) {
-	address, pid := c.Server, c.ServerPID
-	if len(c.ServerStart) > 0 {
-		p, err := startServer(ctx, c.ServerStart, row)
-		if err != nil {
-			return Result{}, err
-		}
-		defer p.stop()
-		address, pid = p.address, p.command.Process.Pid
+	if len(c.ServerStart) == 0 {
+		return replayAt(ctx, c.Server, c.ServerPID, w, c.Batch)
 	}
+	p, err := startServer(ctx, c.ServerStart, row)
+	if err != nil {
+		return Result{}, err
+	}
+	defer p.stop()
+	res, err := replayAt(p.running, p.address, p.command.Process.Pid, w, c.Batch)
+	if err != nil && p.running.Err() != nil {
+		err = context.Cause(p.running)
+	}
+	return res, err
+}
+
+// replayAt replays w against the server at an address: a batch of mg, one for
+// each request, then ms for those that missed, which go out with the next
+// batch. Values are not asked for: they would change nothing but the time.
+func replayAt(ctx context.Context, address string, pid int, w *workload, batch int) (Result, error) {
 	conn, err := dialServer(ctx, address)
 	if err != nil {
 		return Result{}, err
@@ -45,8 +53,8 @@ func replayServer(ctx context.Context, c *ReplayConfig, w *workload, row Row) (R
 	if err != nil {
 		return Result{}, err
 	}
-	for batch := range w.batches(c.Batch) {
-		if err := l.batch(batch); err != nil {
+	for keys := range w.batches(batch) {
+		if err := l.batch(keys); err != nil {
 			return Result{}, err
 		}
 	}
@@ -162,7 +170,8 @@ func (l *lookaside) stat(name string) (n uint64, err error) {
 type serverProcess struct {
 	command *exec.Cmd
 	address string
-	said    bytes.Buffer // what it wrote
+	said    bytes.Buffer    // what it writes; to be read when it has ended
+	running context.Context // ends when the process has ended, with what it said
 }
 
 // startServer starts a server for a row, on a port that is free.
@@ -186,14 +195,20 @@ func startServer(ctx context.Context, words []string, row Row) (*serverProcess, 
 	if err := p.command.Start(); err != nil {
 		return nil, err
 	}
+	running, ended := context.WithCancelCause(context.WithoutCancel(ctx))
+	p.running = running
+	go func() {
+		err := p.command.Wait()
+		ended(fmt.Errorf("bench: %s has ended: %v: %s", args[0], err, bytes.TrimSpace(p.said.Bytes())))
+	}()
 	return p, nil
 }
 
-// stop ends the server and waits until it is gone. It was told to end by us:
-// how it ended is of no interest.
+// stop ends the server and waits until it is gone. It may have ended by
+// itself: killing it then changes nothing.
 func (p *serverProcess) stop() {
 	_ = p.command.Process.Kill()
-	_ = p.command.Wait()
+	<-p.running.Done()
 }
 
 // dialServer connects, and waits for a server that has just been started.
@@ -205,8 +220,13 @@ func dialServer(ctx context.Context, address string) (net.Conn, error) {
 	var dialer net.Dialer
 	for deadline := time.Now().Add(serverStartMax); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := dialer.DialContext(ctx, network, address)
-		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
-			return conn, err
+		switch {
+		case err == nil:
+			return conn, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case time.Now().After(deadline):
+			return nil, err
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -92,8 +93,9 @@ func (l *Line) memoryPercent() float64 {
 }
 
 // WriteText writes the table for people: misses in percent, beside them the
-// first column's as a ratio to the reference's, then the rest of what was
-// counted; below it what the rows say together.
+// first column's as a ratio to the reference's, and how much of the way from
+// LRU to Belady it is if both are there; then the rest of what was counted;
+// below it what the rows say together.
 func (t *Table) WriteText(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	text := []byte("trace\tmean\t-m\t%\t")
@@ -102,6 +104,9 @@ func (t *Table) WriteText(w io.Writer) error {
 	}
 	for _, column := range t.Columns {
 		text = fmt.Appendf(text, "%s\t", column)
+	}
+	if lru, _ := t.bounds(); lru > 0 {
+		text = append(text, "way\t"...)
 	}
 	text = append(text, "|\t"...)
 	for _, column := range t.Columns {
@@ -140,6 +145,10 @@ func (t *Table) appendLine(text []byte, l *Line) []byte {
 	for _, res := range l.Results {
 		text = fmt.Appendf(text, "%.2f\t", res.MissPercent())
 	}
+	if lru, belady := t.bounds(); lru > 0 {
+		from, to := l.Results[lru].MissPercent(), l.Results[belady].MissPercent()
+		text = fmt.Appendf(text, "%.0f %%\t", 100*ratio(from-l.Results[0].MissPercent(), from-to))
+	}
 	text = append(text, "|\t"...)
 	for j, res := range l.Results {
 		text = fmt.Appendf(text, "%.2f\t%d\t", res.ByteMissPercent(), res.Evictions)
@@ -148,6 +157,18 @@ func (t *Table) appendLine(text []byte, l *Line) []byte {
 		}
 	}
 	return append(text, '\n')
+}
+
+// bounds are the columns of LRU and Belady that charge the same; 0 if they are
+// not both there behind the first column.
+func (t *Table) bounds() (lru, belady int) {
+	for i, column := range t.Columns {
+		overhead, ok := strings.CutPrefix(column, "lru")
+		if j := slices.Index(t.Columns, "belady"+overhead); ok && i > 0 && j > 0 {
+			return i, j
+		}
+	}
+	return 0, 0
 }
 
 // hasCPU reports whether a column is something else than a simulator.

@@ -94,6 +94,9 @@ func (a *aside) run(v verdict, in []byte) {
 				return
 			case a.goBack():
 				return
+			case s.conns.isClosing():
+				a.end(os.ErrClosed)
+				return
 			}
 		}
 		a.w = takeWorker()
@@ -180,7 +183,7 @@ func (a *aside) end(err error) {
 	switch {
 	case err == nil, errors.Is(err, io.EOF):
 		a.c.setReason(closeNormal)
-	case errors.Is(err, os.ErrClosed):
+	case errors.Is(err, os.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
 		a.c.setReason(closeShutdown)
 	default:
 		a.c.setReason(closeError)

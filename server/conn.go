@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/quarrycache/quarry/server/store"
@@ -185,16 +186,24 @@ func (r *registry) close() {
 	r.closing = true
 }
 
-// closeAside closes the descriptors of all connections that are aside, which
-// ends their goroutines.
+// closeAside ends the waiting of all connections that are aside; their
+// goroutines see that the server is closing, and end. The descriptors are
+// theirs to close.
 func (r *registry) closeAside() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.list {
 		if c.file != nil {
-			_ = c.file.Close()
+			_ = c.file.SetDeadline(time.Unix(1, 0))
 		}
 	}
+}
+
+// isClosing reports whether the server is closing.
+func (r *registry) isClosing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closing
 }
 
 // connsAStep is how many connections are looked at under one lock.
