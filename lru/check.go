@@ -11,17 +11,15 @@ import (
 func (o *Order) Check(seen func(c int, r slab.Ref)) []error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("lru: "+format, args...)) }
-	for c := range o.lists {
+	total := 0
+	for c := range o.classes {
 		for s := range nSegments {
-			l := &o.lists[c][s]
+			l := &o.classes[c].seg[s]
 			n, prev := uint32(0), slab.Ref(0)
 			for r := l.head; r != 0; prev, r = r, o.a.Next(r) {
 				if n++; n > l.n {
 					bad("class %d segment %d: more than the %d items counted", c, s, l.n)
 					break
-				}
-				if got := o.a.ClassOf(r); got != c {
-					bad("class %d segment %d: item %d is of class %d", c, s, r, got)
 				}
 				if got := o.a.Tag(r).State(); got != s.state() {
 					bad("class %d segment %d: item %d has state %d", c, s, r, got)
@@ -39,7 +37,11 @@ func (o *Order) Check(seen func(c int, r slab.Ref)) []error {
 			if l.tail != prev && n <= l.n {
 				bad("class %d segment %d: tail %d, want %d", c, s, l.tail, prev)
 			}
+			total += int(n)
 		}
+	}
+	if total != o.n || o.inAll[Window]+o.inAll[Probation]+o.inAll[Protected] != o.n {
+		bad("%d items counted, %v in the segments, lists have %d", o.n, o.inAll, total)
 	}
 	return errs
 }

@@ -29,13 +29,35 @@ const (
 	Active slab.Tag = 1 << (slab.TagMarkShift + 1)
 )
 
+// Policy is how an order chooses.
+type Policy uint8
+
 const (
-	// windowPercent of a class's items may be in the window, one item at
-	// least. S3-FIFO's small queue is as long.
-	windowPercent = 10
-	// protectedPercent may be protected. memcached's warm_lru_pct is 40; with
-	// 75 a hot set of half the cache stays whole through a scan.
-	protectedPercent = 75
+	// TinyLFU: an item leaves the window for probation only if it was asked
+	// for at least as often as what would have to go for it.
+	TinyLFU Policy = iota
+	// Segmented: every item leaves the window for probation. It is what
+	// memcached does, and shows what TinyLFU gains.
+	Segmented
+)
+
+const (
+	// The window has at least windowMinPct and at most windowMaxPct of a
+	// class's items, and one item at least. It begins with S3-FIFO's 10 %.
+	windowStartPct = 10
+	windowMinPct   = 2
+	windowMaxPct   = 60
+	// windowStep is the factor by which the window grows or shrinks at a
+	// time, and hitsPerStep how many hits are weighed for it.
+	windowStep  = 1.05
+	hitsPerStep = 512
+	// protectedPct of the items outside the window may be protected. With
+	// memcached's 40 a scan washes half of a hot set out.
+	protectedPct = 75
+	// luckyOneIn of the items that are less in demand than what would have
+	// to go is admitted all the same, so that keys made to collide with
+	// popular ones cannot lock others out.
+	luckyOneIn = 128
 	// movesPerInsertMax bounds what one store pays to put the lists in order.
 	movesPerInsertMax = 3
 	// victimScanMax bounds how many items that were read again are passed
@@ -54,59 +76,169 @@ type Moves struct {
 	ToProbation uint64 // moves_to_cold
 	ToProtected uint64 // moves_to_warm
 	Within      uint64 // moves_within_lru: saved at a tail for having been read
-	HitsIn      [3]uint64
+	Admitted    uint64 // TinyLFU let in from the window, over a victim
+	Rejected    uint64 // and did not
+	HitsIn      [nSegments]uint64
 }
+
+// Items tells an order what it has to know of the items in it.
+type Items interface {
+	// HashOf is the hash of the key of item r.
+	HashOf(r slab.Ref) uint64
+	// AgeOf is how many items were stored since item r was, and r too.
+	AgeOf(r slab.Ref) uint64
+}
+
+// class is the order of one class.
+type class struct {
+	seg   [nSegments]list
+	stay  float64 // mean age at which items leave the window
+	moves Moves
+}
+
+func (k *class) items() uint32 { return k.seg[Window].n + k.seg[Probation].n + k.seg[Protected].n }
 
 // Order is the eviction order of one shard.
 type Order struct {
-	a     *slab.Arena
-	lists [][nSegments]list
-	moves []Moves
+	a       *slab.Arena
+	of      Items
+	policy  Policy
+	sketch  *sketch
+	n       int            // items
+	inAll   [nSegments]int // of them, in each segment
+	classes []class
+
+	window   float64 // the window's part of a class, in percent
+	oldHits  int     // hits in the older half of the window, in this step
+	lowHits  int     // hits in probation, in this step
+	contests int     // for a place outside the window, in this step
+	rejected int     // of them, lost by the newcomer
+	lucky    uint32  // state of a small random number generator
 }
 
-// New is the order of the items in arena a.
-func New(a *slab.Arena) *Order {
-	n := a.Classes().Len()
-	return &Order{a: a, lists: make([][nSegments]list, n), moves: make([]Moves, n)}
+// New is the order of the items in arena a, divided into classes, which need
+// not be the arena's. itemsMax bounds the address space of its sketch.
+func New(a *slab.Arena, classes int, of Items, p Policy, itemsMax int64) (*Order, error) {
+	o := &Order{a: a, of: of, policy: p, classes: make([]class, classes), window: windowStartPct, lucky: 1}
+	var err error
+	o.sketch, err = newSketch(itemsMax)
+	return o, err
 }
 
-// Insert puts item r, whose key hashes to h, at the head of the window of
-// class c. Its tag becomes that of an item in the window; its marks stay.
-func (o *Order) Insert(c int, r slab.Ref, h uint64) {
-	o.push(c, Window, r)
-	o.settle(c)
+// Close gives the memory of the sketch back.
+func (o *Order) Close() error { return o.sketch.mem.Release() }
+
+// Insert puts item r at the head of the window of class c. Its tag becomes
+// that of an item in the window; its marks stay.
+func (o *Order) Insert(c int, r slab.Ref) {
+	o.n++
+	o.sketch.grow(o.n)
+	o.push(&o.classes[c], Window, r)
+	o.settle(&o.classes[c])
 }
 
-// Hit notes that item r of class c was read. It returns the tag with the
-// marks of the hit, which it has stored if it differs from t.
+// Hit notes that item r of class c, whose key hashes to h, was read. It
+// returns the tag with the marks of the hit, which it has stored if it
+// differs from t.
+//
+// What is protected and was read since it last moved is not counted again:
+// one count a turn of the list is enough, and saves the sketch's cache line.
 func (o *Order) Hit(c int, r slab.Ref, t slab.Tag, h uint64) slab.Tag {
+	k := &o.classes[c]
 	s := SegmentOf(t)
-	o.moves[c].HitsIn[s]++
+	k.moves.HitsIn[s]++
 	hit := t | Fetched
 	if s != Window || t&Fetched != 0 {
 		hit |= Active
 	}
+	if hit == t && s == Protected {
+		return t
+	}
 	if hit != t {
 		o.a.SetTag(r, hit)
+	}
+	o.sketch.add(h, o.n)
+	switch {
+	case s == Probation && hit != t:
+		o.lowHits++
+		o.weigh()
+	case s == Window && t&Fetched == 0 && float64(o.of.AgeOf(r)) > k.stay/2:
+		o.oldHits++
+		o.weigh()
 	}
 	return hit
 }
 
+// weigh compares what a place at the end of the window earns with what one
+// in probation earns, and gives the window more or less.
+func (o *Order) weigh() {
+	if o.oldHits+o.lowHits < hitsPerStep {
+		return
+	}
+	old := float64(o.oldHits) / float64(o.inAll[Window]/2+1) * float64(o.rejected) / float64(o.contests+1)
+	low := float64(o.lowHits) / float64(o.inAll[Probation]+1)
+	if old > low {
+		o.window = min(o.window*windowStep, windowMaxPct)
+	} else {
+		o.window = max(o.window/windowStep, windowMinPct)
+	}
+	o.oldHits, o.lowHits = 0, 0
+	o.rejected, o.contests = 0, 0
+}
+
 // Miss notes that a key that hashes to h was asked for and is not there.
-func (o *Order) Miss(h uint64) {}
+func (o *Order) Miss(h uint64) { o.sketch.add(h, o.n) }
 
 // Remove takes item r of class c out of the order.
 func (o *Order) Remove(c int, r slab.Ref) {
-	o.unlink(&o.lists[c][SegmentOf(o.a.Tag(r))], r)
+	o.n--
+	o.unlink(&o.classes[c], SegmentOf(o.a.Tag(r)), r)
 }
 
 // Victim is the item of class c that should go next, or 0 when the class has
-// none. It stays in the order until Remove. The search moves items that were
-// read again out of its way, a bounded number of them.
+// none. It stays in the order until Remove. The search moves items out of its
+// way, a bounded number of them: those that were read again, and one that is
+// admitted from the window.
 func (o *Order) Victim(c int) slab.Ref {
-	k := &o.lists[c]
+	k := &o.classes[c]
+	windowMax := o.windowMax(k)
 	for range victimScanMax {
-		r := k[Probation].tail
+		if o.policy != TinyLFU || k.seg[Window].n <= windowMax {
+			break
+		}
+		r := k.seg[Window].tail
+		t := o.a.Tag(r)
+		if t&Active != 0 {
+			o.leaveWindow(k, r, t)
+			continue
+		}
+		v := o.mainVictim(k)
+		if v == 0 {
+			return r
+		}
+		o.contests++
+		if !o.admits(r, v) {
+			o.rejected++
+			k.moves.Rejected++
+			o.noteStay(k, r)
+			return r
+		}
+		k.moves.Admitted++
+		o.leaveWindow(k, r, t)
+		return v
+	}
+	v, w := o.mainVictim(k), k.seg[Window].tail
+	if v == 0 || w != 0 && o.a.Tag(v)&Active != 0 && o.a.Tag(w)&Active == 0 {
+		return w // the search has given up among items that were read again
+	}
+	return v
+}
+
+// mainVictim is the item that should go next of those that are not in the
+// window.
+func (o *Order) mainVictim(k *class) slab.Ref {
+	for range victimScanMax {
+		r := k.seg[Probation].tail
 		if r == 0 {
 			break
 		}
@@ -114,23 +246,49 @@ func (o *Order) Victim(c int) slab.Ref {
 		if t&Active == 0 {
 			return r
 		}
-		o.move(c, r, t&^Active, Protected)
+		o.move(k, r, t&^Active, Protected)
 	}
-	if r := k[Window].tail; r != 0 && o.a.Tag(r)&Active == 0 {
+	if r := k.seg[Probation].tail; r != 0 {
 		return r
 	}
-	for _, s := range [...]Segment{Probation, Window, Protected} {
-		if r := k[s].tail; r != 0 {
-			return r
-		}
-	}
-	return 0
+	return k.seg[Protected].tail
 }
 
-// Moved tells the order that the item at from now is at to, with all its
-// bytes copied, links and tag included.
+// admits decides whether item r, at the end of the window, is worth more than
+// v. Of two that were asked for equally often the newer one stays.
+func (o *Order) admits(r, v slab.Ref) bool {
+	if o.sketch.count(o.of.HashOf(r)) >= o.sketch.count(o.of.HashOf(v)) {
+		return true
+	}
+	o.lucky = o.lucky*1664525 + 1013904223 // Knuth's and Lewis's generator
+	return o.lucky>>16%luckyOneIn == 0
+}
+
+// windowMax is how many items of a class its window may have.
+func (o *Order) windowMax(k *class) uint32 {
+	return max(1, uint32(float64(k.items())*o.window/100))
+}
+
+// leaveWindow moves the last item of the window, with tag t, on.
+func (o *Order) leaveWindow(k *class, r slab.Ref, t slab.Tag) {
+	o.noteStay(k, r)
+	if t&Active != 0 {
+		o.move(k, r, t&^Active, Protected)
+	} else {
+		o.move(k, r, t, Probation)
+	}
+}
+
+// noteStay notes how old item r is, which is about to leave the window.
+func (o *Order) noteStay(k *class, r slab.Ref) {
+	const weight = 1.0 / 16
+	k.stay += (float64(o.of.AgeOf(r)) - k.stay) * weight
+}
+
+// Moved tells the order that the item of class c at from is at to, with all
+// its bytes copied, links and tag included.
 func (o *Order) Moved(c int, from, to slab.Ref) {
-	l := &o.lists[c][SegmentOf(o.a.Tag(to))]
+	l := &o.classes[c].seg[SegmentOf(o.a.Tag(to))]
 	if p := o.a.Prev(to); p != 0 {
 		o.a.SetNext(p, to)
 	} else {
@@ -144,50 +302,59 @@ func (o *Order) Moved(c int, from, to slab.Ref) {
 }
 
 // Len is the number of items of class c in segment s.
-func (o *Order) Len(c int, s Segment) int { return int(o.lists[c][s].n) }
+func (o *Order) Len(c int, s Segment) int { return int(o.classes[c].seg[s].n) }
 
 // Items is the number of items of class c.
-func (o *Order) Items(c int) int {
-	k := &o.lists[c]
-	return int(k[Window].n + k[Probation].n + k[Protected].n)
-}
+func (o *Order) Items(c int) int { return int(o.classes[c].items()) }
 
 // Tail is the last item of class c in segment s, 0 when there is none.
-func (o *Order) Tail(c int, s Segment) slab.Ref { return o.lists[c][s].tail }
+func (o *Order) Tail(c int, s Segment) slab.Ref { return o.classes[c].seg[s].tail }
 
 // Head is the first item of class c in segment s, 0 when there is none. The
 // others follow by the arena's Next.
-func (o *Order) Head(c int, s Segment) slab.Ref { return o.lists[c][s].head }
+func (o *Order) Head(c int, s Segment) slab.Ref { return o.classes[c].seg[s].head }
 
 // Moves are the counts of class c.
-func (o *Order) Moves(c int) *Moves { return &o.moves[c] }
+func (o *Order) Moves(c int) *Moves { return &o.classes[c].moves }
 
 // ResetMoves sets all counts to zero.
-func (o *Order) ResetMoves() { clear(o.moves) }
+func (o *Order) ResetMoves() {
+	for c := range o.classes {
+		o.classes[c].moves = Moves{}
+	}
+}
 
-// settle takes what is too much out of the window and out of protected.
-func (o *Order) settle(c int) {
-	k := &o.lists[c]
-	n := k[Window].n + k[Probation].n + k[Protected].n
-	windowMax := max(1, n*windowPercent/100)
-	protectedMax := n * protectedPercent / 100
+// WindowPct is the window's part of each class at present, in percent.
+func (o *Order) WindowPct() float64 { return o.window }
+
+// SketchBytes is the memory that the sketch takes.
+func (o *Order) SketchBytes() int64 { return o.sketch.bytes() }
+
+// windowSlack is how many items more than its part the window may have before
+// they leave it without a contest: their class has room then, for nobody has
+// looked for a victim.
+const windowSlack = 2
+
+// settle takes what is too much out of protected, and of the window what no
+// search for a victim has taken.
+func (o *Order) settle(k *class) {
+	windowMax := o.windowMax(k)
+	if o.policy == TinyLFU {
+		windowMax += windowSlack
+	}
+	n := k.items()
+	protectedMax := ((n-min(n, windowMax))*protectedPct + 99) / 100
 	for range movesPerInsertMax {
 		switch {
-		case k[Window].n > windowMax:
-			r := k[Window].tail
-			t := o.a.Tag(r)
-			if t&Active != 0 {
-				o.move(c, r, t&^Active, Protected)
+		case k.seg[Window].n > windowMax:
+			r := k.seg[Window].tail
+			o.leaveWindow(k, r, o.a.Tag(r))
+		case k.seg[Protected].n > protectedMax:
+			r := k.seg[Protected].tail
+			if t := o.a.Tag(r); t&Active != 0 {
+				o.move(k, r, t&^Active, Protected)
 			} else {
-				o.move(c, r, t, Probation)
-			}
-		case k[Protected].n > protectedMax:
-			r := k[Protected].tail
-			t := o.a.Tag(r)
-			if t&Active != 0 {
-				o.move(c, r, t&^Active, Protected)
-			} else {
-				o.move(c, r, t, Probation)
+				o.move(k, r, t, Probation)
 			}
 		default:
 			return
@@ -196,24 +363,23 @@ func (o *Order) settle(c int) {
 }
 
 // move takes r, which has tag t from now on, to the head of segment to.
-func (o *Order) move(c int, r slab.Ref, t slab.Tag, to Segment) {
+func (o *Order) move(k *class, r slab.Ref, t slab.Tag, to Segment) {
 	from := SegmentOf(t)
-	m := &o.moves[c]
 	switch {
 	case from == to:
-		m.Within++
+		k.moves.Within++
 	case to == Probation:
-		m.ToProbation++
+		k.moves.ToProbation++
 	default:
-		m.ToProtected++
+		k.moves.ToProtected++
 	}
-	o.unlink(&o.lists[c][from], r)
+	o.unlink(k, from, r)
 	o.a.SetTag(r, t)
-	o.push(c, to, r)
+	o.push(k, to, r)
 }
 
-func (o *Order) push(c int, s Segment, r slab.Ref) {
-	l := &o.lists[c][s]
+func (o *Order) push(k *class, s Segment, r slab.Ref) {
+	l := &k.seg[s]
 	o.a.SetTag(r, o.a.Tag(r).WithState(s.state()))
 	o.a.SetPrev(r, 0)
 	o.a.SetNext(r, l.head)
@@ -224,9 +390,11 @@ func (o *Order) push(c int, s Segment, r slab.Ref) {
 	}
 	l.head = r
 	l.n++
+	o.inAll[s]++
 }
 
-func (o *Order) unlink(l *list, r slab.Ref) {
+func (o *Order) unlink(k *class, s Segment, r slab.Ref) {
+	l := &k.seg[s]
 	next, prev := o.a.Next(r), o.a.Prev(r)
 	if prev != 0 {
 		o.a.SetNext(prev, next)
@@ -239,4 +407,5 @@ func (o *Order) unlink(l *list, r slab.Ref) {
 		l.tail = prev
 	}
 	l.n--
+	o.inAll[s]--
 }

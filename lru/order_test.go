@@ -1,41 +1,69 @@
 package lru
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/quarrycache/quarry/slab"
 	"pgregory.net/rapid"
 )
 
-func newTestOrder(t testing.TB) *Order {
+// items is what an order is told of its items in these tests: each is its own
+// hash, and its age is what was stored since.
+type items struct {
+	stored map[slab.Ref]uint64
+	n      uint64
+}
+
+func (i *items) HashOf(r slab.Ref) uint64 { return uint64(r) }
+func (i *items) AgeOf(r slab.Ref) uint64  { return i.n - i.stored[r] }
+
+func (i *items) store(r slab.Ref) {
+	i.n++
+	i.stored[r] = i.n
+}
+
+type testOrder struct {
+	*Order
+	items *items
+}
+
+func newTestOrder(t testing.TB, p Policy) testOrder {
 	t.Helper()
 	a, err := slab.NewArena(slab.OwnClasses(1<<10), slab.NewBudget(1<<20), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := New(a)
+	of := &items{stored: map[slab.Ref]uint64{}}
+	o, err := New(a, a.Classes().Len(), of, p, 1<<16)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		for _, err := range o.Check(nil) {
 			t.Error(err)
 		}
-		a.Close()
+		if err := errors.Join(o.Close(), a.Close()); err != nil {
+			t.Error(err)
+		}
 	})
-	return o
+	return testOrder{o, of}
 }
 
-func (o *Order) add(t testing.TB, c int) slab.Ref {
+func (o testOrder) add(t testing.TB, c int) slab.Ref {
 	t.Helper()
 	r, ok := o.a.Alloc(c)
 	if !ok {
 		t.Fatal("the test's arena is full")
 	}
-	o.Insert(c, r, uint64(r))
+	o.items.store(r)
+	o.Insert(c, r)
 	return r
 }
 
-func (o *Order) hit(c int, r slab.Ref) { o.Hit(c, r, o.a.Tag(r), uint64(r)) }
+func (o testOrder) hit(c int, r slab.Ref) { o.Hit(c, r, o.a.Tag(r), uint64(r)) }
 
-func (o *Order) evict(c int) slab.Ref {
+func (o testOrder) evict(c int) slab.Ref {
 	r := o.Victim(c)
 	if r != 0 {
 		o.Remove(c, r)
@@ -46,7 +74,7 @@ func (o *Order) evict(c int) slab.Ref {
 
 func TestEvictionOrder(t *testing.T) {
 	t.Run("never read: first in, first out", func(t *testing.T) {
-		o := newTestOrder(t)
+		o := newTestOrder(t, Segmented)
 		var in []slab.Ref
 		for range 20 {
 			in = append(in, o.add(t, 5))
@@ -61,7 +89,7 @@ func TestEvictionOrder(t *testing.T) {
 		}
 	})
 	t.Run("read in probation: saved", func(t *testing.T) {
-		o := newTestOrder(t)
+		o := newTestOrder(t, Segmented)
 		r := o.add(t, 5)
 		for range 20 {
 			o.add(t, 5)
@@ -80,7 +108,7 @@ func TestEvictionOrder(t *testing.T) {
 		}
 	})
 	t.Run("one early read: forgiven", func(t *testing.T) {
-		o := newTestOrder(t)
+		o := newTestOrder(t, Segmented)
 		r := o.add(t, 5)
 		o.hit(5, r)
 		for range 20 {
@@ -91,7 +119,7 @@ func TestEvictionOrder(t *testing.T) {
 		}
 	})
 	t.Run("two early reads: protected", func(t *testing.T) {
-		o := newTestOrder(t)
+		o := newTestOrder(t, Segmented)
 		r := o.add(t, 5)
 		o.hit(5, r)
 		o.hit(5, r)
@@ -107,7 +135,11 @@ func TestEvictionOrder(t *testing.T) {
 // A scan of ten times the class through a hot set of half of it: all of the
 // hot set is there afterwards (S3-23, S1-44).
 func TestScanLeavesHotSet(t *testing.T) {
-	o := newTestOrder(t)
+	t.Run("segmented", func(t *testing.T) { scanLeavesHotSet(t, newTestOrder(t, Segmented)) })
+	t.Run("tinylfu", func(t *testing.T) { scanLeavesHotSet(t, newTestOrder(t, TinyLFU)) })
+}
+
+func scanLeavesHotSet(t *testing.T, o testOrder) {
 	const room = 400
 	hot := make(map[slab.Ref]bool)
 	for range room / 2 {
@@ -144,7 +176,13 @@ func TestOrderModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer a.Close()
-		o := New(a)
+		of := &items{stored: map[slab.Ref]uint64{}}
+		p := rapid.SampledFrom([]Policy{TinyLFU, Segmented}).Draw(t, "policy")
+		o, err := New(a, a.Classes().Len(), of, p, 1<<16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer o.Close()
 		in := map[slab.Ref]int{}
 		pick := func(t *rapid.T) slab.Ref {
 			var refs []slab.Ref
@@ -165,13 +203,14 @@ func TestOrderModel(t *testing.T) {
 			"insert": func(t *rapid.T) {
 				c := rapid.IntRange(0, 3).Draw(t, "class")
 				if r, ok := a.Alloc(c); ok {
-					o.Insert(c, r, 0)
+					of.store(r)
+					o.Insert(c, r)
 					in[r] = c
 				}
 			},
 			"hit": func(t *rapid.T) {
 				r := pick(t)
-				o.Hit(in[r], r, a.Tag(r), 0)
+				o.Hit(in[r], r, a.Tag(r), uint64(r))
 			},
 			"remove": func(t *rapid.T) {
 				r := pick(t)
@@ -202,6 +241,7 @@ func TestOrderModel(t *testing.T) {
 				n := a.ChunkBytes(r)
 				copy(a.Bytes(to.Off(), n), a.Bytes(r.Off(), n))
 				o.Moved(c, r, to)
+				of.stored[to] = of.stored[r]
 				a.Free(r)
 				delete(in, r)
 				in[to] = c

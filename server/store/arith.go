@@ -29,7 +29,7 @@ func (s *Store) Arith(k Key, o *ArithOptions, now Time, v Visitor) Status {
 	case !ok:
 		return NonNumeric
 	}
-	n := &sh.classes[sh.a.ClassOf(it.r)]
+	n := &sh.classes[sh.orderClass(it)]
 	switch {
 	case !o.Decr:
 		n.incrHits++

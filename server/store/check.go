@@ -94,8 +94,8 @@ func (sh *shard) check() []error {
 				if !indexed[it.r] {
 					bad("item %d with key %q is not in the index", it.r, it.key())
 				}
-				items[chunks.Class]++
-				mem[chunks.Class] += uint64(it.footprint())
+				items[sh.orderClass(it)]++
+				mem[sh.orderClass(it)] += uint64(it.footprint())
 				if it.tag&explicitCAS != 0 {
 					explicit++
 				}

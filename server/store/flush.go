@@ -45,7 +45,7 @@ func (sh *shard) freeExplicit() {
 		for i := range chunks.N {
 			it := sh.item(chunks.At(i))
 			if it.tag.State() >= slab.StateItem && it.tag&explicitCAS != 0 {
-				sh.unlink(it, sh.hashOf(it.r))
+				sh.unlink(it, sh.HashOf(it.r))
 			}
 			// The page may have left its class with its last item.
 			if sh.a.Page(n) != chunks {

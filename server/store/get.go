@@ -134,7 +134,7 @@ func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
 }
 
 func (sh *shard) countHit(it item, o *GetOptions) {
-	n := &sh.classes[sh.a.ClassOf(it.r)]
+	n := &sh.classes[sh.orderClass(it)]
 	if o.Touch {
 		n.touchHits++
 	} else {
@@ -151,6 +151,7 @@ func (sh *shard) vivify(k Key, value []byte, expiry uint32, hasCAS bool, cas uin
 	}
 	it := sh.init(r, l, k.Bytes, len(value), 0, expiry, now.Seconds())
 	copy(sh.a.Bytes(it.valueOff(), len(value)), value)
+	sh.noteInsert(l.class)
 	sh.link(it, k.Hash, hasCAS, cas, now)
 	return sh.item(r), true
 }
@@ -186,7 +187,7 @@ func (s *Store) Delete(k Key, o *DeleteOptions, now Time) Status {
 		sh.n.deleteMisses++
 		return Exists
 	}
-	c := sh.a.ClassOf(it.r)
+	c := sh.orderClass(it)
 	if !o.RemoveValue && !o.Invalidate {
 		sh.classes[c].deleteHits++
 		sh.unlink(it, k.Hash)

@@ -1,6 +1,10 @@
 package store
 
-import "github.com/quarrycache/quarry/slab"
+import (
+	"math/bits"
+
+	"github.com/quarrycache/quarry/slab"
+)
 
 // An item is a chunk, or a chain of chunks when it is larger than the largest
 // chunk. Its header, little endian:
@@ -238,4 +242,29 @@ func (p *pieces) appendTo(dst []byte) []byte {
 		p.advance(len(b))
 	}
 	return dst
+}
+
+// Chained items of one slab class differ in size by orders of magnitude, so
+// each half of a doubling of their size is a class of its own in the order.
+const chainedClasses = 40
+
+func (s *Store) orderClasses() int { return s.table.Len() + chainedClasses }
+
+// orderClass is the class of an item in the order: its slab class, or beyond
+// those the one for its size when it is chained.
+func (sh *shard) orderClass(it item) int {
+	if it.tag&chained == 0 {
+		return sh.a.ClassOf(it.r)
+	}
+	return sh.s.chainedClass(it.valueLen())
+}
+
+func (s *Store) chainedClass(valueLen int) int {
+	n := uint(valueLen) / uint(s.table.Largest()/2)
+	b := bits.Len(n) // 2 or more, nearly always
+	half := 0
+	if b > 1 {
+		half = int(n>>(b-2)) & 1
+	}
+	return s.table.Len() + min(max(2*(b-1)+half, 0), chainedClasses-1)
 }

@@ -1,6 +1,8 @@
 package store
 
-import "github.com/quarrycache/quarry/slab"
+import (
+	"github.com/quarrycache/quarry/slab"
+)
 
 // allocOrRelieve is alloc, but when the shard has nothing left to give, others
 // are asked. The shard may be unlocked meanwhile, so what was looked up in it
@@ -50,15 +52,22 @@ func (sh *shard) relieve(now Time) bool {
 	return true
 }
 
-// stealPage takes a page from another class than c (-1: any class): one of the
-// class that has most. What lived there is moved to the room that the coldest items of its
-// class make. False: no page can be had.
+// stealPage takes a page from another slab class than c (-1: any): the one in
+// which a page earns least. What lived there is moved to the room that the
+// items which should go next make. False: no page can be had.
 func (sh *shard) stealPage(c int, now Time) bool {
-	for tried := map[int]bool{c: true}; ; {
-		donor, most := -1, 0
-		for d := range sh.classes {
-			if n := sh.a.Use(d).Pages; n > most && !tried[d] {
-				donor, most = d, n
+	tried := make([]bool, sh.s.table.Len())
+	if c >= 0 {
+		tried[c] = true
+	}
+	for {
+		donor, most := -1, -1.0
+		for d := range tried {
+			if tried[d] || sh.a.Use(d).Pages == 0 {
+				continue
+			}
+			if _, score := sh.longest(d); score > most {
+				donor, most = d, score
 			}
 		}
 		if donor < 0 {
@@ -76,7 +85,7 @@ func (sh *shard) stealPage(c int, now Time) bool {
 // pageToEmpty chooses a page of class d all of whose chunks can leave: the
 // one of the item that goes next, or else any.
 func (sh *shard) pageToEmpty(d int) (uint32, bool) {
-	if r := sh.order.Victim(d); r != 0 {
+	if r := sh.victim(d); r != 0 {
 		if n := sh.a.PageOf(r); sh.canEmpty(n) {
 			return n, true
 		}
@@ -137,7 +146,7 @@ func (sh *shard) emptyPage(n uint32, now Time) {
 				}
 				break
 			}
-			victim := sh.order.Victim(chunks.Class)
+			victim := sh.victim(chunks.Class)
 			if victim == 0 {
 				victim = r
 				if state == slab.StatePiece {
@@ -164,10 +173,10 @@ func (sh *shard) copyChunk(r slab.Ref) slab.Ref {
 
 // moveItem moves the first chunk of an item.
 func (sh *shard) moveItem(r slab.Ref) {
-	h := sh.hashOf(r)
+	h := sh.HashOf(r)
 	to := sh.copyChunk(r)
 	it := sh.item(to)
-	sh.order.Moved(sh.a.ClassOf(r), r, to)
+	sh.order.Moved(sh.orderClass(it), r, to)
 	sh.idx.replace(h, r, to)
 	if it.tag&chained != 0 {
 		for p := it.firstPiece(); p != 0; p = sh.a.Next(p) {

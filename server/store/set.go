@@ -23,7 +23,7 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 	}
 	it := sh.init(r, l, k.Bytes, len(value), o.Flags, o.Expiry, now.Seconds())
 	copy(sh.a.Bytes(it.valueOff(), len(value)), value)
-	sh.classes[l.class].cmdSet++
+	sh.classes[sh.orderClass(it)].cmdSet++
 	return sh.commit(it, k.Hash, o, now)
 }
 
@@ -69,7 +69,7 @@ func (sh *shard) commit(it item, h uint64, o *SetOptions, now Time) SetResult {
 	if !found {
 		return sh.commitNew(it, h, o, now)
 	}
-	oldClass := &sh.classes[sh.a.ClassOf(old.r)]
+	oldClass := &sh.classes[sh.orderClass(old)]
 	switch {
 	case o.Mode == ModeAdd:
 		old.setAccess(now.Seconds())
@@ -110,22 +110,28 @@ func (sh *shard) commitNew(it item, h uint64, o *SetOptions, now Time) SetResult
 	st := NotStored
 	switch o.Mode {
 	case ModeAdd:
-		return sh.store(it, h, o, now)
+		return sh.storeNew(it, h, o, now)
 	case ModeSet, ModeReplace:
 		if o.Compare {
 			sh.n.casMisses++
 			st = Miss
 		} else if o.Mode == ModeSet {
-			return sh.store(it, h, o, now)
+			return sh.storeNew(it, h, o, now)
 		}
 	case ModeAppend, ModePrepend:
 		if o.Vivify {
 			it.setExpiry(o.VivifyExpiry)
-			return sh.store(it, h, o, now)
+			return sh.storeNew(it, h, o, now)
 		}
 	}
 	sh.free(it)
 	return SetResult{Status: st}
+}
+
+// storeNew is store for a key that had no item.
+func (sh *shard) storeNew(it item, h uint64, o *SetOptions, now Time) SetResult {
+	sh.noteInsert(sh.orderClass(it))
+	return sh.store(it, h, o, now)
 }
 
 // store links it and answers for it.
@@ -178,7 +184,7 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 
 // bump notes that an item was read.
 func (sh *shard) bump(it *item, h uint64, now Time) {
-	it.tag = sh.order.Hit(sh.a.ClassOf(it.r), it.r, it.tag, h)
+	it.tag = sh.order.Hit(sh.orderClass(*it), it.r, it.tag, h)
 	it.setAccess(now.Seconds())
 }
 

@@ -32,6 +32,8 @@ type shard struct {
 	earliest []uint32
 	sweep    sweep
 
+	balance balance
+
 	pins map[slab.Ref]int // readers of items being sent, by item
 
 	view    Item // what a Visitor is shown
@@ -51,9 +53,12 @@ func newShard(s *Store, id int, reserve int64) (*shard, error) {
 	}
 	sh := &shard{
 		s: s, id: id, a: a,
-		order:   lru.New(a),
 		pins:    make(map[slab.Ref]int),
-		classes: make([]classCounts, s.table.Len()),
+		classes: make([]classCounts, s.orderClasses()),
+		balance: newBalance(s),
+	}
+	if sh.order, err = lru.New(a, s.orderClasses(), sh, s.cfg.Policy, reserve/slab.ChunkMinBytes); err != nil {
+		return nil, err
 	}
 	if sh.idx, err = newIndex(reserve / slab.ChunkMinBytes); err != nil {
 		return nil, err
@@ -62,6 +67,9 @@ func newShard(s *Store, id int, reserve int64) (*shard, error) {
 }
 
 func (sh *shard) close() error {
+	if err := sh.order.Close(); err != nil {
+		return err
+	}
 	if err := sh.idx.close(); err != nil {
 		return err
 	}
@@ -120,8 +128,18 @@ func (sh *shard) isFlushed(it item) bool {
 	return it.cas() <= sh.flushed && it.tag&explicitCAS == 0
 }
 
-// hashOf is the hash of the key of item r.
-func (sh *shard) hashOf(r slab.Ref) uint64 { return xxhash.Sum64(sh.item(r).key()) }
+// HashOf is the hash of the key of item r.
+func (sh *shard) HashOf(r slab.Ref) uint64 { return xxhash.Sum64(sh.item(r).key()) }
+
+// AgeOf is how many stores ago item r was stored; 0 when its CAS does not
+// tell.
+func (sh *shard) AgeOf(r slab.Ref) uint64 {
+	it := sh.item(r)
+	if it.tag&explicitCAS != 0 {
+		return 0
+	}
+	return sh.seq - it.cas()/uint64(len(sh.s.shards))
+}
 
 // nextCAS is a number that no other item of the store has or had: a counter
 // of the shard, times the number of shards, plus the shard's own.
@@ -151,7 +169,10 @@ func (sh *shard) alloc(c int, now Time) slab.Ref {
 // makeRoom evicts what should go next from class c, or takes a page from
 // another class when this one has nothing to give.
 func (sh *shard) makeRoom(c int, now Time) bool {
-	r := sh.order.Victim(c)
+	if !sh.s.cfg.NoEvict && sh.wantsPage(c) && sh.stealPage(c, now) {
+		return true
+	}
+	r := sh.victim(c)
 	if r != 0 && (!sh.s.cfg.NoEvict || sh.isGone(r, now)) {
 		sh.evict(r, now)
 		return true
@@ -168,7 +189,7 @@ func (sh *shard) isGone(r slab.Ref, now Time) bool {
 func (sh *shard) evict(r slab.Ref, now Time) {
 	it := sh.item(r)
 	second := now.Seconds()
-	n := &sh.classes[sh.a.ClassOf(r)]
+	n := &sh.classes[sh.orderClass(it)]
 	n.evictedTime = it.idleSeconds(second)
 	if sh.isGone(r, now) {
 		n.reclaimed++
@@ -188,14 +209,14 @@ func (sh *shard) evict(r slab.Ref, now Time) {
 			n.evictedActive++
 		}
 	}
-	sh.unlink(it, sh.hashOf(r))
+	sh.unlink(it, sh.HashOf(r))
 }
 
 // link makes a whole item visible, with the next CAS or the one given. Its
 // key is not in the index.
 func (sh *shard) link(it item, h uint64, hasCAS bool, cas uint64, now Time) {
 	sh.setCAS(&it, hasCAS, cas)
-	c := sh.a.ClassOf(it.r)
+	c := sh.orderClass(it)
 	n := &sh.classes[c]
 	n.items++
 	n.memRequested += uint64(it.footprint())
@@ -205,9 +226,9 @@ func (sh *shard) link(it item, h uint64, hasCAS bool, cas uint64, now Time) {
 		sh.evictFromChain(h, now)
 	}
 	if sh.idx.wantsSplit() {
-		sh.idx.splitOne(sh.hashOf)
+		sh.idx.splitOne(sh.HashOf)
 	}
-	sh.order.Insert(c, it.r, h)
+	sh.order.Insert(c, it.r)
 }
 
 // evictFromChain frees the item that was accessed longest ago among those
@@ -230,7 +251,7 @@ func (sh *shard) evictFromChain(h uint64, now Time) {
 // unlink takes an item out of index and order and frees it, or leaves that
 // to its last reader.
 func (sh *shard) unlink(it item, h uint64) {
-	c := sh.a.ClassOf(it.r)
+	c := sh.orderClass(it)
 	n := &sh.classes[c]
 	n.items--
 	n.memRequested -= uint64(it.footprint())

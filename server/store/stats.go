@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/quarrycache/quarry/lru"
+	"github.com/quarrycache/quarry/slab"
 )
 
 // counts are a shard's counters that belong to no class.
@@ -128,14 +129,17 @@ func (sh *shard) addTo(st *Stats, now Time) {
 	st.IndexBuckets += uint64(sh.idx.buckets())
 	st.IndexBytes += sh.idx.bytes()
 	st.IndexOverflow += uint64(sh.idx.nOver)
-	for c := range st.Classes {
-		sh.addClass(c, &st.Classes[c], now)
+	for c := range sh.classes {
+		sh.addClass(c, &st.Classes[min(c, len(st.Classes)-1)], now)
 	}
 }
 
 func (sh *shard) addClass(c int, t *ClassStats, now Time) {
 	n := &sh.classes[c]
-	use := sh.a.Use(c)
+	var use slab.ClassUse
+	if c < sh.s.table.Len() {
+		use = sh.a.Use(c)
+	}
 	m := sh.order.Moves(c)
 	one := ClassStats{
 		Pages: uint64(use.Pages), UsedChunks: uint64(use.Used), FreeChunks: uint64(use.Free),

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 
+	"github.com/quarrycache/quarry/lru"
 	"github.com/quarrycache/quarry/slab"
 )
 
@@ -19,7 +20,8 @@ type Config struct {
 	NoCAS        bool    // -C: items count as without a CAS in ItemMaxBytes
 	GrowthFactor float64 // -f: memcached's class table; 0 is Quarry's own
 	ChunkMin     int     // -n: with GrowthFactor, bytes of the smallest item. 48
-	PageBytes    int     // 0 by rule, see pageBytesFor
+	Policy       lru.Policy
+	PageBytes    int // 0 by rule, see pageBytesFor
 }
 
 const (
@@ -67,11 +69,12 @@ func pageBytesFor(shardLimit int64) int {
 
 // Store is the items. It is safe for concurrent use.
 type Store struct {
-	cfg    Config
-	shards []*shard
-	mask   uint32
-	table  *slab.Classes
-	budget *slab.Budget
+	cfg     Config
+	shards  []*shard
+	mask    uint32
+	table   *slab.Classes
+	weights []float64 // of order classes, see balance
+	budget  *slab.Budget
 
 	pinnedBytes atomic.Int64 // of values being sent from where they lie
 	uploadBytes atomic.Int64 // of values that are not whole yet
@@ -112,6 +115,7 @@ func Open(c Config) (*Store, error) {
 	if c.GrowthFactor != 0 {
 		s.table = slab.FactorClasses(c.PageBytes, itemHeaderMemcached+c.ChunkMin, c.GrowthFactor)
 	}
+	s.weights = weightsFor(s.table)
 	// A quarter each: values on their way in or out cannot take the cache
 	// away from the rest, but one item of the largest size always fits.
 	s.pinnedMax = max(c.LimitBytes/4, int64(c.ItemMaxBytes+c.ItemMaxBytes/8+2*c.PageBytes))

@@ -140,10 +140,10 @@ func (sh *shard) nextPage() {
 
 // reclaim frees an expired or flushed item.
 func (sh *shard) reclaim(it item) {
-	n := &sh.classes[sh.a.ClassOf(it.r)]
+	n := &sh.classes[sh.orderClass(it)]
 	n.sweepReclaimed++
 	if it.tag&lru.Fetched == 0 {
 		n.expiredUnfetched++
 	}
-	sh.unlink(it, sh.hashOf(it.r))
+	sh.unlink(it, sh.HashOf(it.r))
 }

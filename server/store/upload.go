@@ -33,7 +33,7 @@ func (s *Store) Begin(k Key, n int, o *SetOptions, now Time, u *Upload) Status {
 		return sh.refuse(k, NoMemory, o, now)
 	}
 	it := sh.init(r, l, k.Bytes, n, o.Flags, o.Expiry, now.Seconds())
-	sh.classes[l.class].cmdSet++
+	sh.classes[sh.orderClass(it)].cmdSet++
 	*u = Upload{sh: sh, w: sh.writer(it), hash: k.Hash, left: n, taken: taken, o: *o}
 	return OK
 }
