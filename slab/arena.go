@@ -113,12 +113,7 @@ func (a *Arena) Alloc(c int) (Ref, bool) {
 			a.SetPrev(k.free, 0)
 		}
 		k.nFree--
-		if a.pages[a.PageOf(r)].used == 0 {
-			a.nEmpty--
-		}
 	} else {
-		// Were there an emptied chunk in the page being carved, it would be
-		// in the free list: so this page is not counted as empty.
 		if k.carve == 0 && !a.addPage(c) {
 			return 0, false
 		}
@@ -131,6 +126,9 @@ func (a *Arena) Alloc(c int) (Ref, bool) {
 		}
 	}
 	p := &a.pages[a.PageOf(r)]
+	if p.used == 0 {
+		a.nEmpty--
+	}
 	p.used++
 	k.nUsed++
 	a.SetTag(r, MakeTag(StatePending, 0))
@@ -157,13 +155,7 @@ func (a *Arena) Free(r Ref) {
 	if n == a.emptying {
 		return
 	}
-	a.SetPrev(r, 0)
-	a.SetNext(r, k.free)
-	if k.free != 0 {
-		a.SetPrev(k.free, r)
-	}
-	k.free = r
-	k.nFree++
+	a.linkFree(k, r)
 	if p.used > 0 {
 		return
 	}
@@ -196,6 +188,7 @@ func (a *Arena) addPage(c int) bool {
 		return false
 	}
 	a.pages[n] = page{class: uint8(c), backed: true}
+	a.nEmpty++
 	k := &a.classes[c]
 	k.carve = n
 	k.nPages++
@@ -229,7 +222,7 @@ func (a *Arena) takePage() (uint32, bool) {
 // emptyPage finds a page of a class that has no chunk in use.
 func (a *Arena) emptyPage() uint32 {
 	for i := range a.pages {
-		if p := &a.pages[i]; p.class != none && p.used == 0 {
+		if p := &a.pages[i]; p.class != none && p.used == 0 && uint32(i) != a.emptying {
 			return uint32(i)
 		}
 	}
@@ -245,14 +238,22 @@ func (a *Arena) dropPage(n uint32) {
 	for i := 0; i < int(p.carved); i++ {
 		a.unlinkFree(k, Ref((off+uint64(i)*size)>>3))
 	}
-	if p.carved > 0 {
-		a.nEmpty--
-	}
+	a.nEmpty--
 	if k.carve == n {
 		k.carve = 0
 	}
 	k.nPages--
 	a.idlePage(n)
+}
+
+func (a *Arena) linkFree(k *class, r Ref) {
+	a.SetPrev(r, 0)
+	a.SetNext(r, k.free)
+	if k.free != 0 {
+		a.SetPrev(k.free, r)
+	}
+	k.free = r
+	k.nFree++
 }
 
 func (a *Arena) unlinkFree(k *class, r Ref) {
@@ -285,8 +286,8 @@ func (a *Arena) ReturnIdle(keep int) {
 // BeginEmptying prepares page n for losing its items: its free chunks leave
 // the free list, it is carved no further, and chunks freed in it stay where
 // they are, so that Alloc cannot hand out what is being emptied. The caller
-// frees every chunk in use and calls FinishEmptying, before anybody else gets
-// to see the arena.
+// frees every chunk in use, at its leisure, and calls FinishEmptying; or
+// AbortEmptying. One page is emptied at a time.
 func (a *Arena) BeginEmptying(n uint32) {
 	p := &a.pages[n]
 	k := &a.classes[p.class]
@@ -299,10 +300,57 @@ func (a *Arena) BeginEmptying(n uint32) {
 	if k.carve == n {
 		k.carve = 0
 	}
-	if p.used == 0 && p.carved > 0 {
+	if p.used == 0 {
 		a.nEmpty--
 	}
 	a.emptying = n
+}
+
+// AbortEmptying leaves the page being emptied to its class: what was freed in
+// it can be handed out again.
+func (a *Arena) AbortEmptying() {
+	n := a.emptying
+	p := &a.pages[n]
+	k := &a.classes[p.class]
+	chunks := a.Page(n)
+	a.emptying = 0
+	for i := range chunks.N {
+		if r := chunks.At(i); a.Tag(r).State() == StateFree {
+			a.linkFree(k, r)
+		}
+	}
+	if int(p.carved) < a.table.PerPage(chunks.Class) {
+		a.carveRest(n)
+	}
+	if p.used == 0 {
+		a.nEmpty++
+	}
+}
+
+// carveRest carves all that is left of page n, for its class carves another
+// page now.
+func (a *Arena) carveRest(n uint32) {
+	p := &a.pages[n]
+	k := &a.classes[p.class]
+	if k.carve == 0 {
+		k.carve = n
+		return
+	}
+	for int(p.carved) < a.table.PerPage(int(p.class)) {
+		r := Ref(n<<a.shift) + Ref(uint32(p.carved)*a.table.bytes[p.class]>>3)
+		p.carved++
+		a.SetTag(r, MakeTag(StateFree, 0))
+		a.linkFree(k, r)
+	}
+}
+
+// Emptying is the page being emptied, 0 if none is.
+func (a *Arena) Emptying() uint32 { return a.emptying }
+
+// Assign gives an idle page to class c, if there is one and c can carve it
+// now.
+func (a *Arena) Assign(c int) bool {
+	return len(a.idle) > 0 && a.classes[c].carve == 0 && a.addPage(c)
 }
 
 // FinishEmptying takes the emptied page from its class, so that any class can

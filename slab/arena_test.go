@@ -118,7 +118,12 @@ func TestEmptying(t *testing.T) {
 	if a.PageOf(r3) == n {
 		t.Fatalf("chunk %d was handed out of a page being emptied", r3)
 	}
+	checkArena(t, a)
+	a.AbortEmptying()
+	checkArena(t, a)
+	a.BeginEmptying(n)
 	a.Free(r2)
+	checkArena(t, a)
 	a.FinishEmptying()
 	if got := a.Page(n).Class; got >= 0 {
 		t.Errorf("the emptied page is of class %d", got)
@@ -181,6 +186,23 @@ func TestArenaModel(t *testing.T) {
 					}
 				}
 				arenas[c.a].Free(c.r)
+			},
+			"emptying": func(t *rapid.T) {
+				a := arenas[0]
+				if a.Emptying() != 0 {
+					a.AbortEmptying()
+					return
+				}
+				n := uint32(rapid.IntRange(1, 12).Draw(t, "page"))
+				if n < a.Pages() && a.Page(n).Class >= 0 {
+					a.BeginEmptying(n)
+				}
+			},
+			"finishEmptying": func(t *rapid.T) {
+				a := arenas[0]
+				if n := a.Emptying(); n != 0 && a.UsedIn(n) == 0 {
+					a.FinishEmptying()
+				}
 			},
 			"returnIdle": func(t *rapid.T) { arenas[0].ReturnIdle(rapid.IntRange(0, 2).Draw(t, "keep")) },
 			"": func(t *rapid.T) {

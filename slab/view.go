@@ -106,7 +106,8 @@ func (a *Arena) Check() []error {
 		used := 0
 		for j := range chunks.N {
 			r := chunks.At(j)
-			if free := a.Tag(r).State() == StateFree; free != inList[r] {
+			free := a.Tag(r).State() == StateFree
+			if listed := free && uint32(i) != a.emptying; listed != inList[r] {
 				bad("page %d: chunk %d: free %t, in the free list %t", i, r, free, inList[r])
 			} else if !free {
 				used++
@@ -115,10 +116,10 @@ func (a *Arena) Check() []error {
 		if used != int(p.used) {
 			bad("page %d of class %d: %d used counted, %d found", i, p.class, p.used, used)
 		}
-		if int(p.carved) < a.table.PerPage(chunks.Class) && a.classes[p.class].carve != uint32(i) {
+		if int(p.carved) < a.table.PerPage(chunks.Class) && uint32(i) != a.emptying && a.classes[p.class].carve != uint32(i) {
 			bad("page %d of class %d: carved %d of %d, and nobody goes on", i, p.class, p.carved, a.table.PerPage(chunks.Class))
 		}
-		if used == 0 {
+		if used == 0 && uint32(i) != a.emptying {
 			nEmpty++
 		}
 		nPages[chunks.Class]++

@@ -103,23 +103,34 @@ func (sh *shard) victim(c int) slab.Ref {
 	return sh.order.Victim(oc)
 }
 
-// wantsPage reports whether slab class c, which needs room, should take a
-// page from another class rather than evict its own. That is weighed a few
-// times for each page that it evicts.
-func (sh *shard) wantsPage(c int) bool {
+// rebalance is called when slab class c needs room. A few times for each page
+// that it evicts it is weighed whether a page of another class would earn
+// more here; if so, that page begins to move, and goes on moving with each
+// call.
+func (sh *shard) rebalance(c int, now Time) {
+	if sh.move.page != 0 {
+		sh.moveStep(moveChunksAStep, now)
+		return
+	}
 	b := &sh.balance
-	if b.evictsTo[c]--; b.evictsTo[c] > 0 {
-		return false
+	if b.evictsTo[c]--; b.evictsTo[c] > 0 || !sh.s.automove.Load() {
+		return
 	}
 	b.evictsTo[c] = sh.s.table.PerPage(c)/4 + 1
 	_, own := sh.longest(c)
+	donor, most := -1, own*balanceSlack
 	for d := range sh.s.table.Len() {
 		if d == c || sh.a.Use(d).Pages == 0 {
 			continue
 		}
-		if _, stay := sh.longest(d); stay > own*balanceSlack {
-			return true
+		if _, stay := sh.longest(d); stay > most {
+			donor, most = d, stay
 		}
 	}
-	return false
+	if donor < 0 {
+		return
+	}
+	if n := sh.pageOf(donor); n != 0 {
+		sh.startMove(n, c)
+	}
 }

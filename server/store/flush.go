@@ -32,6 +32,7 @@ func (sh *shard) flush() {
 	sh.flushAt = 0
 	sh.flushed = sh.casOf(sh.seq)
 	sh.earliest = append(sh.earliest[:0], make([]uint32, sh.a.Pages())...)
+	sh.dueAt = 0
 	if sh.explicit > 0 {
 		sh.freeExplicit()
 	}

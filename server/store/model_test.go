@@ -301,7 +301,25 @@ func TestStoreModel(t *testing.T) {
 			"sweep": func(t *rapid.T) { s.Sweep(m.now) },
 			"sweepStep": func(t *rapid.T) {
 				for _, sh := range s.shards {
-					sh.sweepStep(rapid.IntRange(1, 3).Draw(t, "pages"), m.now)
+					sh.sweepStep(rapid.IntRange(1, 3).Draw(t, "pages"), rapid.IntRange(1, 30).Draw(t, "chunks"), m.now)
+				}
+			},
+			"reassign": func(t *rapid.T) {
+				n := s.table.Len()
+				s.Reassign(rapid.IntRange(-1, n).Draw(t, "from"), rapid.IntRange(0, n).Draw(t, "to"))
+			},
+			"moveStep": func(t *rapid.T) {
+				for _, sh := range s.shards {
+					if sh.move.page != 0 {
+						sh.moveStep(rapid.IntRange(1, 5).Draw(t, "chunks"), m.now)
+					}
+				}
+			},
+			"limit": func(t *rapid.T) {
+				s.SetLimit(int64(rapid.IntRange(8, 40).Draw(t, "pages")) << 10)
+				s.shrink(m.now)
+				if over := s.budget.Taken() - s.budget.Limit(); over > 0 && len(pins) == 0 {
+					t.Fatalf("%d bytes over the limit after shrinking", over)
 				}
 			},
 			"flush": func(t *rapid.T) {

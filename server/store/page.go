@@ -31,18 +31,7 @@ func (sh *shard) relieve(now Time) bool {
 	}
 	sh.mu.Unlock()
 	defer sh.mu.Lock()
-	var rich *shard
-	most := int64(0)
-	for _, o := range sh.s.shards {
-		o.mu.Lock()
-		if held := o.a.HeldBytes(); o != sh && held > most {
-			rich, most = o, held
-		}
-		o.mu.Unlock()
-	}
-	if rich == nil {
-		return false
-	}
+	rich := sh.s.richest(sh)
 	rich.mu.Lock()
 	defer rich.mu.Unlock()
 	if rich.a.IdlePages() == 0 && !rich.stealPage(-1, now) {
@@ -52,111 +41,137 @@ func (sh *shard) relieve(now Time) bool {
 	return true
 }
 
-// stealPage takes a page from another slab class than c (-1: any): the one in
-// which a page earns least. What lived there is moved to the room that the
-// items which should go next make. False: no page can be had.
+// move is a page on its way out of its slab class. It is emptied a few chunks
+// at a time: each item in it moves to a free chunk of the class elsewhere, and
+// while there is none, what should go next in the class goes. Meanwhile its
+// items are found as ever.
+type move struct {
+	page uint32 // 0: none is under way
+	next int    // the first of its chunks not looked at
+	to   int    // slab class that gets it; -1: whoever needs one first
+}
+
+// moveChunksAStep bounds the chunks that leave a page in one step: some 10 µs.
+const moveChunksAStep = 16
+
+// startMove begins to empty page n of some class, for class to.
+func (sh *shard) startMove(n uint32, to int) {
+	sh.a.BeginEmptying(n)
+	sh.move = move{page: n, to: to}
+}
+
+// moveStep lets at most chunks chunks leave the page under way. A page in
+// which something is being written or sent stays where it is.
+func (sh *shard) moveStep(chunks int, now Time) {
+	m := &sh.move
+	page := sh.a.Page(m.page)
+	for ; m.next < page.N && chunks > 0; chunks-- {
+		if !sh.vacate(page.Class, page.At(m.next), now) {
+			sh.a.AbortEmptying()
+			sh.n.movesAborted++
+			*m = move{}
+			return
+		}
+		m.next++
+	}
+	if m.next < page.N {
+		return
+	}
+	sh.a.FinishEmptying()
+	sh.n.pagesMoved++
+	if m.to >= 0 {
+		sh.a.Assign(m.to)
+	}
+	*m = move{}
+}
+
+// vacate frees chunk r of class c, which is in the page under way. It reports
+// false when r is being written or sent.
+func (sh *shard) vacate(c int, r slab.Ref, now Time) bool {
+	for {
+		state := sh.a.Tag(r).State()
+		if state == slab.StateFree {
+			return true
+		}
+		head := r
+		if state == slab.StatePiece {
+			head = sh.a.Prev(r)
+		}
+		if sh.a.Tag(head).State() < slab.StateItem || len(sh.pins) > 0 && sh.pins[head] > 0 {
+			return false
+		}
+		switch {
+		case sh.isGone(head, now):
+			sh.evict(head, now)
+		case !sh.a.HasRoom(c):
+			victim := sh.victim(c)
+			if victim == 0 {
+				victim = head
+			}
+			sh.evict(victim, now)
+		case state == slab.StatePiece:
+			sh.movePiece(r)
+		default:
+			sh.moveItem(r)
+		}
+	}
+}
+
+// stealPage gets a page for slab class c (-1: for whoever needs one) from
+// another, at once: from the one in which a page earns least. False: no page
+// can be had.
 func (sh *shard) stealPage(c int, now Time) bool {
 	tried := make([]bool, sh.s.table.Len())
 	if c >= 0 {
 		tried[c] = true
 	}
 	for {
-		donor, most := -1, -1.0
-		for d := range tried {
-			if tried[d] || sh.a.Use(d).Pages == 0 {
-				continue
-			}
-			if _, score := sh.longest(d); score > most {
-				donor, most = d, score
-			}
+		moved := sh.n.pagesMoved
+		sh.move.to = c // whoever it was for: the need is here
+		for sh.move.page != 0 {
+			sh.moveStep(moveChunksAStep, now)
 		}
+		if sh.n.pagesMoved > moved {
+			return true
+		}
+		donor := sh.donor(tried)
 		if donor < 0 {
 			return false
 		}
-		if n, ok := sh.pageToEmpty(donor); ok {
-			sh.emptyPage(n, now)
-			sh.n.pagesMoved++
-			return true
-		}
 		tried[donor] = true
+		if n := sh.pageOf(donor); n != 0 {
+			sh.startMove(n, c)
+		}
 	}
 }
 
-// pageToEmpty chooses a page of class d all of whose chunks can leave: the
-// one of the item that goes next, or else any.
-func (sh *shard) pageToEmpty(d int) (uint32, bool) {
-	if r := sh.victim(d); r != 0 {
-		if n := sh.a.PageOf(r); sh.canEmpty(n) {
-			return n, true
+// donor is the slab class in which a page earns least, of those that have a
+// page and are not in not; -1 when there is none.
+func (sh *shard) donor(not []bool) int {
+	donor, most := -1, -1.0
+	for d := range sh.s.table.Len() {
+		if not[d] || sh.a.Use(d).Pages == 0 {
+			continue
 		}
+		if _, stay := sh.longest(d); stay > most {
+			donor, most = d, stay
+		}
+	}
+	return donor
+}
+
+// pageOf chooses a page of slab class d to be emptied: the one of the item
+// that goes next, or any. 0: it has none.
+func (sh *shard) pageOf(d int) uint32 {
+	if r := sh.victim(d); r != 0 {
+		return sh.a.PageOf(r)
 	}
 	for n := uint32(1); n < sh.a.Pages(); n++ {
-		if sh.a.Page(n).Class == d && sh.canEmpty(n) {
-			return n, true
+		if sh.a.Page(n).Class == d {
+			return n
 		}
 	}
-	return 0, false
-}
-
-// canEmpty reports whether nothing in page n is being written or sent.
-func (sh *shard) canEmpty(n uint32) bool {
-	chunks := sh.a.Page(n)
-	for i := range chunks.N {
-		r := chunks.At(i)
-		switch sh.a.Tag(r).State() {
-		case slab.StateFree:
-			continue
-		case slab.StatePending, slab.StatePinned:
-			return false
-		case slab.StatePiece:
-			r = sh.a.Prev(r) // its item
-			if s := sh.a.Tag(r).State(); s == slab.StatePending || s == slab.StatePinned {
-				return false
-			}
-		}
-		if len(sh.pins) > 0 && sh.pins[r] > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// emptyPage takes page n, for which canEmpty holds, from its class. Each item
-// in it moves to a free chunk of the class elsewhere; while there is none,
-// the coldest of the class goes.
-func (sh *shard) emptyPage(n uint32, now Time) {
-	chunks := sh.a.Page(n)
-	sh.a.BeginEmptying(n)
-	for i := range chunks.N {
-		r := chunks.At(i)
-		for {
-			state := sh.a.Tag(r).State()
-			if state == slab.StateFree {
-				break
-			}
-			if state >= slab.StateItem && sh.isGone(r, now) {
-				sh.evict(r, now)
-				break
-			}
-			if sh.a.HasRoom(chunks.Class) {
-				if state == slab.StatePiece {
-					sh.movePiece(r)
-				} else {
-					sh.moveItem(r)
-				}
-				break
-			}
-			victim := sh.victim(chunks.Class)
-			if victim == 0 {
-				victim = r
-				if state == slab.StatePiece {
-					victim = sh.a.Prev(r)
-				}
-			}
-			sh.evict(victim, now)
-		}
-	}
-	sh.a.FinishEmptying()
+	return 0
 }
 
 // copyChunk moves all bytes of chunk r to a new chunk of its class, for which

@@ -30,7 +30,9 @@ type shard struct {
 	// earliest[n] is the earliest second at which the sweeper has something
 	// to do in page n: the first expiry there, or 0 after a flush.
 	earliest []uint32
+	dueAt    uint32 // nothing in the shard expires earlier
 	sweep    sweep
+	move     move
 
 	balance balance
 
@@ -52,7 +54,7 @@ func newShard(s *Store, id int, reserve int64) (*shard, error) {
 		return nil, err
 	}
 	sh := &shard{
-		s: s, id: id, a: a,
+		s: s, id: id, a: a, dueAt: never,
 		pins:    make(map[slab.Ref]int),
 		classes: make([]classCounts, s.orderClasses()),
 		balance: newBalance(s),
@@ -166,18 +168,33 @@ func (sh *shard) alloc(c int, now Time) slab.Ref {
 	}
 }
 
-// makeRoom evicts what should go next from class c, or takes a page from
-// another class when this one has nothing to give.
+// makeRoom frees something for slab class c: what has expired, or what should
+// go next. When the class has nothing to give, it gets a page of another one.
 func (sh *shard) makeRoom(c int, now Time) bool {
-	if !sh.s.cfg.NoEvict && sh.wantsPage(c) && sh.stealPage(c, now) {
-		return true
+	if sh.dueAt <= now.Seconds() {
+		sh.sweepStep(sweepPagesForRoom, sweepChunksForRoom, now)
+		if sh.a.HasRoom(c) {
+			return true
+		}
 	}
-	r := sh.victim(c)
-	if r != 0 && (!sh.s.cfg.NoEvict || sh.isGone(r, now)) {
+	if sh.s.cfg.NoEvict {
+		r := sh.victim(c)
+		if r == 0 || !sh.isGone(r, now) {
+			return false
+		}
 		sh.evict(r, now)
 		return true
 	}
-	return !sh.s.cfg.NoEvict && sh.stealPage(c, now)
+	sh.rebalance(c, now)
+	if sh.a.HasRoom(c) {
+		return true
+	}
+	r := sh.victim(c)
+	if r == 0 {
+		return sh.stealPage(c, now)
+	}
+	sh.evict(r, now)
+	return true
 }
 
 func (sh *shard) isGone(r slab.Ref, now Time) bool {
@@ -290,6 +307,7 @@ func (sh *shard) noteExpiry(it item) {
 		sh.earliest = append(sh.earliest, never)
 	}
 	sh.earliest[n] = min(sh.earliest[n], e)
+	sh.dueAt = min(sh.dueAt, e)
 }
 
 // setExpiry changes when an item is gone.

@@ -9,11 +9,11 @@ import (
 
 // counts are a shard's counters that belong to no class.
 type counts struct {
-	totalItems                                        uint64
-	getMisses, getExpired, getFlushed                 uint64
-	touchMisses, deleteMisses, incrMisses, decrMisses uint64
-	casMisses, tooLarge, noMemory                     uint64
-	sweepChecked, chainEvictions, pagesMoved          uint64
+	totalItems                                             uint64
+	getMisses, getExpired, getFlushed                      uint64
+	touchMisses, deleteMisses, incrMisses, decrMisses      uint64
+	casMisses, tooLarge, noMemory                          uint64
+	sweepChecked, chainEvictions, pagesMoved, movesAborted uint64
 }
 
 // classCounts are a shard's counters and gauges of one class.

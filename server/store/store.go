@@ -76,6 +76,8 @@ type Store struct {
 	weights []float64 // of order classes, see balance
 	budget  *slab.Budget
 
+	automove atomic.Bool // pages move to where they earn most
+
 	pinnedBytes atomic.Int64 // of values being sent from where they lie
 	uploadBytes atomic.Int64 // of values that are not whole yet
 	pinnedMax   int64
@@ -115,6 +117,7 @@ func Open(c Config) (*Store, error) {
 	if c.GrowthFactor != 0 {
 		s.table = slab.FactorClasses(c.PageBytes, itemHeaderMemcached+c.ChunkMin, c.GrowthFactor)
 	}
+	s.automove.Store(true)
 	s.weights = weightsFor(s.table)
 	// A quarter each: values on their way in or out cannot take the cache
 	// away from the rest, but one item of the largest size always fits.

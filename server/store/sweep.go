@@ -22,6 +22,10 @@ const (
 	// freed, while a shard's lock is held: some 10 µs.
 	sweepChunksMax = 512
 	sweepFreesMax  = 64
+	// sweepPagesForRoom and sweepChunksForRoom bound the step that a store
+	// does for itself when it needs room and something has expired.
+	sweepPagesForRoom  = 64
+	sweepChunksForRoom = 32
 )
 
 // sweep is where the sweeper is in a shard.
@@ -43,8 +47,11 @@ func (s *Store) Background(ctx context.Context, clock func() Time) {
 		case <-tick.C:
 		}
 		for _, sh := range s.shards {
-			s.sweepPart(sh, clock())
+			now := clock()
+			s.sweepPart(sh, now)
+			s.goOnMoving(sh, now)
 		}
+		s.shrink(clock())
 	}
 }
 
@@ -56,7 +63,7 @@ func (s *Store) sweepPart(sh *shard, now Time) {
 	ticks := int(sweepCycle / sweepTick)
 	for left := (pages + ticks - 1) / ticks; left > 0; {
 		sh.mu.Lock()
-		left -= sh.sweepStep(left, now)
+		left -= sh.sweepStep(left, sweepChunksMax, now)
 		sh.mu.Unlock()
 		runtime.Gosched() // a busy goroutine must not own the loop's P
 	}
@@ -69,15 +76,15 @@ func (s *Store) Sweep(now Time) {
 		sh.mu.Lock()
 		sh.flushIfDue(now)
 		for left := int(sh.a.Pages()); left > 0; {
-			left -= sh.sweepStep(left, now)
+			left -= sh.sweepStep(left, sweepChunksMax, now)
 		}
 		sh.mu.Unlock()
 	}
 }
 
-// sweepStep does a bounded step, over at most pages pages, and returns how
-// many it has finished.
-func (sh *shard) sweepStep(pages int, now Time) int {
+// sweepStep does a bounded step, over at most pages pages and chunks chunks,
+// and returns how many pages it has finished.
+func (sh *shard) sweepStep(pages, chunks int, now Time) int {
 	sh.flushIfDue(now)
 	w := &sh.sweep
 	done, looked, freed := 0, 0, 0
@@ -85,18 +92,15 @@ func (sh *shard) sweepStep(pages int, now Time) int {
 		if w.chunk == 0 && (w.page >= uint32(len(sh.earliest)) || sh.earliest[w.page] > now.Seconds()) {
 			sh.nextPage()
 			done++
-			if looked++; looked >= sweepChunksMax {
-				break
-			}
 			continue
 		}
 		if w.chunk == 0 {
 			w.first = never
 			sh.earliest[w.page] = never // those stored meanwhile note themselves
 		}
-		chunks := sh.a.Page(w.page)
-		for w.chunk < chunks.N && looked < sweepChunksMax && freed < sweepFreesMax {
-			r := chunks.At(w.chunk)
+		page := sh.a.Page(w.page)
+		for w.chunk < page.N && looked < chunks && freed < sweepFreesMax {
+			r := page.At(w.chunk)
 			w.chunk++
 			looked++
 			it := sh.item(r)
@@ -111,18 +115,18 @@ func (sh *shard) sweepStep(pages int, now Time) int {
 			}
 			sh.reclaim(it)
 			freed++
-			if now := sh.a.Page(w.page); now.Class != chunks.Class {
+			if now := sh.a.Page(w.page); now.Class != page.Class {
 				w.chunk = now.N // the page left its class with its last item
-				chunks = now
+				page = now
 			}
 		}
-		if w.chunk < chunks.N {
+		if w.chunk < page.N {
 			break // not through this page yet
 		}
 		sh.earliest[w.page] = min(sh.earliest[w.page], w.first)
 		sh.nextPage()
 		done++
-		if looked >= sweepChunksMax || freed >= sweepFreesMax {
+		if looked >= chunks || freed >= sweepFreesMax {
 			break
 		}
 	}
@@ -135,6 +139,10 @@ func (sh *shard) nextPage() {
 	sh.sweep.chunk = 0
 	if sh.sweep.page++; sh.sweep.page >= sh.a.Pages() {
 		sh.sweep.page = 0
+		sh.dueAt = never
+		for _, e := range sh.earliest {
+			sh.dueAt = min(sh.dueAt, e)
+		}
 	}
 }
 
