@@ -1,20 +1,31 @@
-// Package lru is order: which item of a size class goes next.
+// Package lru is order: which item of a class goes next, and whether a newcomer
+// deserves a place.
 //
-// Words. An [Order] is the eviction order of one shard. Each class of it has
-// three segments, lists linked through the chunks themselves:
+// Words. An [Order] is the eviction order of one shard, divided into classes.
+// Each class has three segments, lists linked through the chunks themselves:
 //
-//	newcomers ─► window ──hit twice──► protected ◄──hit── probation ─► evicted
-//	               └──────────otherwise──────────► probation
-//	                                   protected ──too long──► probation
+//	newcomers ─► window ──read twice──► protected ◄──read── probation ─► evicted
+//	               │                       └──too long──► probation
+//	               └─► contest with the last of probation: the loser is evicted,
+//	                   the winner has its place
 //
-// The window takes what is new and forgives a burst of reads right after the
-// store; probation is what has not been read since it left the window or was
-// pushed out of protected; protected is what was. A scan passes through the
-// window and probation, and leaves protected as it was.
+// The window takes what is new and forgives one read right after the store.
+// Probation is what has not been read since it left the window or was pushed
+// out of protected; protected is what was. The contest is TinyLFU's: who was
+// asked for more often lately, by a sketch that remembers keys that are gone,
+// too. It is held only when the class needs room. So what is stored is there
+// for the next reader, and a scan passes through the window alone.
 //
-// A hit only marks the item, in the word that the reader has at hand anyway:
-// no neighbour is touched. The lists are put in order when something is
-// stored or evicted, a bounded number of moves at a time.
+// How large the window should be differs from one load to another, over its
+// whole range: it is weighed all the time what a place in its older half earns
+// against a place in probation, and the window follows, 5 % of itself a step.
+//
+// A hit only marks the item, in the word that the reader has at hand anyway,
+// and counts in the sketch: no neighbour is touched. The lists are put in order
+// when something is stored or evicted, a bounded number of moves at a time.
+//
+// Only reads teach the sketch, hits and misses: not the store that follows a
+// miss, and no move.
 //
 // Invariants, recounted by [Order.Check]:
 //
@@ -23,5 +34,6 @@
 //  2. Lists are linked the same both ways, and their lengths are counted.
 //
 // What it does not do: it frees nothing, knows no keys and no expiry, and
-// takes no lock; an Order belongs to its shard's lock.
+// takes no lock; an Order belongs to its shard's lock. How much memory a class
+// has is not its business either.
 package lru
