@@ -153,8 +153,8 @@ func (sh *shard) donor(not []bool) int {
 		if not[d] || sh.a.Use(d).Pages == 0 {
 			continue
 		}
-		if _, stay := sh.longest(d); stay > most {
-			donor, most = d, stay
+		if _, cost := sh.dearest(d); cost > most {
+			donor, most = d, cost
 		}
 	}
 	return donor

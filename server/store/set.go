@@ -1,8 +1,6 @@
 package store
 
-import (
-	"github.com/quarrycache/quarry/slab"
-)
+import "github.com/quarrycache/quarry/slab"
 
 // Set stores a value that is there as a whole. It copies key and value.
 func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
@@ -184,7 +182,9 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 
 // bump notes that an item was read.
 func (sh *shard) bump(it *item, h uint64, now Time) {
-	it.tag = sh.order.Hit(sh.orderClass(*it), it.r, it.tag, h)
+	oc := sh.orderClass(*it)
+	sh.noteHit(oc, it.tag)
+	it.tag = sh.order.Hit(oc, it.r, it.tag, h)
 	it.setAccess(now.Seconds())
 }
 

@@ -215,6 +215,7 @@ func (sh *shard) evict(r slab.Ref, now Time) {
 		}
 	} else {
 		n.evicted++
+		sh.noteEvicted(sh.orderClass(it), it.tag)
 		n.directReclaims++
 		if it.expiry() != 0 {
 			n.evictedNonzero++
