@@ -94,7 +94,7 @@ func (sh *shard) writeNumber(it item, k Key, digits []byte, o *ArithOptions, now
 		for i := copy(b, digits); i < len(b); i++ {
 			b[i] = ' '
 		}
-		sh.setCAS(&it, o.HasNewCAS, o.NewCAS)
+		sh.renewCAS(&it, o.HasNewCAS, o.NewCAS)
 		it.setAccess(now.Seconds())
 		return it, true
 	}

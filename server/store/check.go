@@ -21,6 +21,7 @@ import (
 //  3. Counters of items, bytes and explicit CAS numbers are what a count finds.
 //  4. A page whose items expire is known to the sweeper in time.
 //  5. What is pinned has a reader.
+//  6. The rows of the tenants add up to the items charged to them.
 func (s *Store) Check() error {
 	var errs []error
 	for _, sh := range s.shards {
@@ -119,6 +120,7 @@ func (sh *shard) check() []error {
 			bad("class %d: %d items of %d bytes counted, %d of %d found", c, got.items, got.memRequested, items[c], mem[c])
 		}
 	}
+	errs = append(errs, sh.checkTenants()...)
 	if explicit != sh.explicit {
 		bad("%d explicit CAS counted, %d found", sh.explicit, explicit)
 	}

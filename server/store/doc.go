@@ -7,7 +7,8 @@
 // it is large; item.go draws it. To evict is to remove an item for room, to
 // expire is to be past one's time, to reclaim is to take the memory of an
 // expired item back. A [Pin] keeps a value's bytes while they are sent; an
-// [Upload] is a value on its way in.
+// [Upload] is a value on its way in. A tenant is what keys with the same prefix
+// have in common; tenant.go tells how they share a store.
 //
 //	Key ── hash ──► shard ──► index ──► ref ──► chunk in a page of the arena
 //	                             │        └───► links of the order
@@ -23,7 +24,7 @@
 //  4. Never are two shards locked at once, and nothing blocks under a lock.
 //  5. What a client can make the store keep for it has a bound: items by the
 //     limit, pinned and half-sent values by a quarter of it, index chains by
-//     chainOverflowMax.
+//     chainOverflowMax, the account of tenants by TenantConfig.
 //
 // It speaks Go and no protocol, has no clock and starts no goroutine: an
 // embedder passes the time in and runs [Store.Background], or calls

@@ -76,6 +76,9 @@ func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
 	sh := s.lock(k, now)
 	defer sh.mu.Unlock()
 	it, found := sh.live(k, now)
+	if sh.tenants != nil {
+		sh.tenants.countGet(k.Bytes, found)
+	}
 	if !found {
 		if !o.NoBump {
 			sh.order.Miss(k.Hash)
@@ -145,6 +148,9 @@ func (sh *shard) countHit(it item, o *GetOptions) {
 // vivify makes an item with the given value where there is none.
 func (sh *shard) vivify(k Key, value []byte, expiry uint32, hasCAS bool, cas uint64, now Time) (item, bool) {
 	l := sh.s.layoutFor(len(k.Bytes), len(value), 0)
+	if sh.tenants != nil && sh.admit(k, len(value), l.head+len(value), &SetOptions{}, now) != OK {
+		return item{}, false
+	}
 	r := sh.alloc(l.class, now)
 	if r == 0 {
 		return item{}, false
@@ -208,7 +214,7 @@ func (s *Store) Delete(k Key, o *DeleteOptions, now Time) Status {
 		sh.setExpiry(it, o.Expiry)
 	}
 	it.setTag(it.tag&^winSent | stale)
-	sh.setCAS(&it, o.HasNewCAS, o.NewCAS)
+	sh.renewCAS(&it, o.HasNewCAS, o.NewCAS)
 	return OK
 }
 
@@ -235,6 +241,7 @@ func (sh *shard) emptied(old item, k Key, o *DeleteOptions, now Time) (item, boo
 	}
 	sh.link(it, k.Hash, false, 0, now)
 	it = sh.item(r)
+	sh.discharge(it)
 	switch {
 	case o.HasNewCAS:
 		sh.setCAS(&it, true, o.NewCAS)
@@ -243,10 +250,19 @@ func (sh *shard) emptied(old item, k Key, o *DeleteOptions, now Time) (item, boo
 	default:
 		it.setCAS(cas)
 	}
+	sh.charge(it)
 	return it, true
 }
 
-// setCAS gives an item that is stored the next CAS, or the one given.
+// renewCAS gives an item that is stored the next CAS, or the one given. The
+// item may be charged to another row of its tenants afterwards.
+func (sh *shard) renewCAS(it *item, has bool, cas uint64) {
+	sh.discharge(*it)
+	sh.setCAS(it, has, cas)
+	sh.charge(*it)
+}
+
+// setCAS gives an item the next CAS, or the one given.
 func (sh *shard) setCAS(it *item, has bool, cas uint64) {
 	if it.tag&explicitCAS != 0 {
 		sh.explicit--

@@ -48,15 +48,20 @@ func TestStoreModel(t *testing.T) {
 			PageBytes:    1 << 10,
 			ItemMaxBytes: 3 << 10,
 		}
+		if rapid.Bool().Draw(t, "tenants") {
+			c.Tenants = modelTenants
+		}
 		s, err := Open(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
+		s.hastenTenants()
 		m := &model{items: map[string]*modelItem{}, now: noon}
 
 		name := func(t *rapid.T) string {
-			return fmt.Sprint("k", rapid.IntRange(0, 30).Draw(t, "key"))
+			n := rapid.IntRange(0, 30).Draw(t, "key")
+			return fmt.Sprintf("t%d:k%d", n%6, n)
 		}
 		fill := 0
 		value := func(t *rapid.T) string {
@@ -157,7 +162,7 @@ func TestStoreModel(t *testing.T) {
 				present(t, k)
 				it := m.at(k)
 				res := set(t, k, v, &SetOptions{Mode: mode})
-				if res.Status == NoMemory || res.Status == ReadNoMemory {
+				if res.Status == NoMemory || res.Status == ReadNoMemory || res.Status == TooLarge {
 					return
 				}
 				if it != nil && res.Status != OK && mode != ModeAdd {

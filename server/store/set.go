@@ -15,6 +15,11 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 		return s.setLarge(k, value, o, now)
 	}
 	defer sh.mu.Unlock()
+	if sh.tenants != nil {
+		if st := sh.admit(k, len(value), l.head+len(value), o, now); st != OK {
+			return SetResult{Status: sh.refuse(k, st, o, now)}
+		}
+	}
 	r := sh.allocOrRelieve(l.class, now)
 	if r == 0 {
 		return SetResult{Status: sh.refuse(k, NoMemory, o, now)}
@@ -147,7 +152,7 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 	s := sh.s
 	key, n := it.key(), old.valueLen()+it.valueLen()
 	flags, expiry, binary := old.flags(), old.expiry(), old.tag&keyBinary
-	if s.tooLarge(len(key), n, flags) {
+	if s.tooLarge(len(key), n, flags) || sh.tenants != nil && !sh.admitJoined(key, n) {
 		sh.n.tooLarge++
 		sh.free(it)
 		return SetResult{Status: NotStored}

@@ -42,6 +42,8 @@ type shard struct {
 	n       counts
 	classes []classCounts
 
+	tenants *tenants // nil: there are none
+
 	_ [64]byte // shards that neighbour in memory share no cache line
 }
 
@@ -58,6 +60,7 @@ func newShard(s *Store, id int, reserve int64) (*shard, error) {
 		pins:    make(map[slab.Ref]int),
 		classes: make([]classCounts, s.orderClasses()),
 		balance: newBalance(s),
+		tenants: newTenants(&s.cfg.Tenants, s.cfg.Shards, s.table.Len()),
 	}
 	if sh.order, err = lru.New(a, s.orderClasses(), sh, s.cfg.Policy, reserve/slab.ChunkMinBytes); err != nil {
 		return nil, err
@@ -226,6 +229,9 @@ func (sh *shard) evict(r slab.Ref, now Time) {
 		if it.tag&lru.Active != 0 {
 			n.evictedActive++
 		}
+		if sh.tenants != nil {
+			sh.tenants.charged(it).n.evicted++
+		}
 	}
 	sh.unlink(it, sh.HashOf(r))
 }
@@ -247,6 +253,9 @@ func (sh *shard) link(it item, h uint64, hasCAS bool, cas uint64, now Time) {
 		sh.idx.splitOne(sh.HashOf)
 	}
 	sh.order.Insert(c, it.r)
+	if sh.tenants != nil {
+		sh.linked(it, h, now)
+	}
 }
 
 // evictFromChain frees the item that was accessed longest ago among those
@@ -275,6 +284,9 @@ func (sh *shard) unlink(it item, h uint64) {
 	n.memRequested -= uint64(it.footprint())
 	if it.tag&explicitCAS != 0 {
 		sh.explicit--
+	}
+	if sh.tenants != nil {
+		sh.discharge(it)
 	}
 	sh.idx.remove(h, it.r)
 	sh.order.Remove(c, it.r)

@@ -219,6 +219,9 @@ func (s *Store) ResetStats() {
 			*n = classCounts{items: n.items, memRequested: n.memRequested}
 		}
 		sh.order.ResetMoves()
+		if sh.tenants != nil {
+			sh.tenants.resetCounts()
+		}
 		sh.mu.Unlock()
 	}
 }

@@ -22,6 +22,8 @@ type Config struct {
 	ChunkMin     int     // -n: with GrowthFactor, bytes of the smallest item. 48
 	Policy       lru.Policy
 	PageBytes    int // 0 by rule, see pageBytesFor
+
+	Tenants TenantConfig // who shares the store
 }
 
 const (
@@ -107,6 +109,9 @@ func Open(c Config) (*Store, error) {
 	if c.LimitBytes/int64(c.Shards) < int64(c.PageBytes)*slabPagesMin {
 		return nil, fmt.Errorf("store: limit of %d bytes: want at least %d pages of %d bytes for each of %d shards",
 			c.LimitBytes, slabPagesMin, c.PageBytes, c.Shards)
+	}
+	if err := c.Tenants.validate(); err != nil {
+		return nil, err
 	}
 	s := &Store{
 		cfg:    c,

@@ -23,6 +23,11 @@ func (s *Store) Begin(k Key, n int, o *SetOptions, now Time, u *Upload) Status {
 	l := s.layoutFor(len(k.Bytes), n, o.Flags)
 	sh := s.lock(k, now)
 	defer sh.mu.Unlock()
+	if sh.tenants != nil {
+		if st := sh.admit(k, n, l.head+n, o, now); st != OK {
+			return sh.refuse(k, st, o, now)
+		}
+	}
 	taken := int64(s.table.Bytes(l.class))
 	if !s.takeUpload(taken) {
 		return sh.refuse(k, NoMemory, o, now)
