@@ -39,6 +39,8 @@ func (s *session) stats(w *worker) {
 		w.out.buf = s.srv.appendSlabStats(w.out.buf, w.now)
 	case string(word) == "sizes":
 		w.out.buf = append(w.out.buf, "STAT sizes_status disabled\r\nEND\r\n"...)
+	case string(word) == "tenants" && s.srv.cfg.TenantDelimiter != 0:
+		w.out.buf = s.srv.appendTenantStats(w.out.buf)
 	default:
 		w.fail(r, meta.ErrUnknown)
 	}

@@ -68,6 +68,12 @@ type Config struct {
 	DetailOn       bool // -D was given: stats detail is on from the start
 	Verbosity      int  // -v
 
+	// Who shares the cache. Memcached has none of this.
+	TenantDelimiter byte          // --tenant-delimiter: ends a tenant's name in its keys; 0 is no tenants
+	TenantQuotas    []TenantQuota // --tenant-quota
+	TenantDefault   Quota         // --tenant-default: of each tenant without a quota of its own
+	TenantsTracked  int           // --tenant-tracked: of those, how many a shard has account of
+
 	NoDump   bool   // -X: no stats detail, no dumps of keys
 	Protocol string // -B: ascii, or auto, which is also ""
 
@@ -85,7 +91,7 @@ type Config struct {
 type ConfigError struct {
 	Flag  string // as on the command line: "-c"
 	Value string
-	Line  string // memcached's line about it
+	Line  string // memcached's line about it, or what is wrong where the flag is Quarry's own
 	Exit  int    // memcached's exit code
 }
 
@@ -136,7 +142,7 @@ func (c *Config) Validate() error {
 		return &ConfigError{"-p", strconv.Itoa(d.Port),
 			fmt.Sprintf("ERROR: Invalid port number %d.", d.Port), ExitUsage}
 	}
-	return nil
+	return d.validateTenants()
 }
 
 // withDefaults is c with all that was not given filled in.

@@ -105,6 +105,12 @@ func New(c Config) (*Server, error) {
 		NoCAS:        d.NoCAS,
 		GrowthFactor: d.GrowthFactor,
 		ChunkMin:     d.ChunkMin,
+		Tenants: store.TenantConfig{
+			Delimiter:  d.TenantDelimiter,
+			Quotas:     d.TenantQuotas,
+			Default:    d.TenantDefault,
+			TrackedMax: d.TenantsTracked,
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)

@@ -92,11 +92,35 @@ func testConfig(t testing.TB, flags []string) Config {
 			c.ItemMaxBytes = 4 << 20
 		case "-o slab_chunk_max=1":
 			c.Extended.SlabChunkMaxBytes = 1 << 10
+		case flagTenantDelimiter + " :":
+			c.TenantDelimiter = ':'
+		case flagTenantTracked + " 1":
+			c.TenantsTracked = 1
 		default:
+			if flag == flagTenantQuota || flag == flagTenantDefault {
+				tenantFlag(t, &c, flag, value)
+				continue
+			}
 			t.Fatalf("this test does not know the flag %s %s", flag, value)
 		}
 	}
 	return c
+}
+
+// tenantFlag reads a quota into c.
+func tenantFlag(t testing.TB, c *Config, flag, value string) {
+	t.Helper()
+	var err error
+	if flag == flagTenantDefault {
+		c.TenantDefault, err = ParseTenantDefault(value)
+	} else {
+		var q TenantQuota
+		q, err = ParseTenantQuota(value)
+		c.TenantQuotas = append(c.TenantQuotas, q)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // startQuarryTarget starts a server to hold to transcripts. Its clock stands.

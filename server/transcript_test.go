@@ -858,7 +858,7 @@ func (tr *transcript) justify(t *testing.T, shared *target, differs string) {
 	ran, failed := 0, 0
 	for _, w := range ways {
 		tg := shared
-		if len(tr.flags) > 0 {
+		if len(tr.flags) > 0 && tr.alone == "" {
 			tg = startMemcachedTarget(t, tr.flags)
 		}
 		if differs != "" {

@@ -15,6 +15,7 @@ type option struct {
 	long  string // "" if it has a letter only
 	name  string // kong's name for it, never ""
 	arg   argument
+	own   bool // Quarry's, not memcached's
 	final bool // -h, -i, -V: what follows them is not read
 }
 
@@ -42,6 +43,7 @@ func options(model *kong.Application) []option {
 		if f.Tag.Has("letteronly") {
 			o.long = ""
 		}
+		o.own = f.Tag.Has("own")
 		o.final = f.Tag.Has("final")
 		opts = append(opts, o)
 	}
@@ -108,17 +110,24 @@ func (p *parser) long(word string) error {
 }
 
 // find returns the option with that long name, or the only one that begins
-// with it. Word is what getopt's complaints show.
+// with it. Word is what getopt's complaints show. Quarry's own options are in
+// the way of no abbreviation that memcached takes.
 func (p *parser) find(name, word string) (option, error) {
-	var found []option
+	var found, own []option
 	for _, o := range p.opts {
 		switch {
 		case o.long == "":
 		case o.long == name:
 			return o, nil
-		case strings.HasPrefix(o.long, name):
+		case !strings.HasPrefix(o.long, name):
+		case o.own:
+			own = append(own, o)
+		default:
 			found = append(found, o)
 		}
+	}
+	if len(found) == 0 {
+		found = own
 	}
 	switch len(found) {
 	case 0:

@@ -37,6 +37,9 @@ func (f *flags) config() (c server.Config, warnings []string, err error) {
 		return c, nil, err
 	}
 	f.ports(&x)
+	if err := f.tenants(&x); err != nil {
+		return c, nil, err
+	}
 	return c, x.warnings, c.Validate()
 }
 
@@ -146,6 +149,25 @@ func (f *flags) checkChunks(x *extended) error {
 	}
 	sizes, err := parseSlabSizes(*x.slabSizes, int(f.ChunkMin), chunkMax)
 	x.Extended.SlabSizes = sizes
+	return err
+}
+
+// tenants reads the quotas.
+func (f *flags) tenants(x *extended) error {
+	x.TenantDelimiter = byte(f.TenantDelimiter)
+	x.TenantsTracked = int(f.TenantTracked)
+	for _, text := range f.TenantQuota {
+		q, err := server.ParseTenantQuota(text)
+		if err != nil {
+			return err
+		}
+		x.TenantQuotas = append(x.TenantQuotas, q)
+	}
+	if f.TenantDefault == nil {
+		return nil
+	}
+	q, err := server.ParseTenantDefault(*f.TenantDefault)
+	x.TenantDefault = q
 	return err
 }
 

@@ -14,7 +14,7 @@ import (
 // does not know: positive is the complaint about a number that is not;
 // refused, why a flag cannot be had; unused, that it is accepted and does
 // nothing; final, that it prints something and ends; letteronly, that it has
-// no long form.
+// no long form; own, that it is Quarry's, not memcached's.
 type flags struct {
 	Port       *number   `short:"p" placeholder:"num" help:"TCP port to listen on (default: 11211)\n0 is off, -1 any free one"`
 	UDPPort    *number   `short:"U" name:"udp-port" placeholder:"num" help:"UDP port to listen on (default: 0, off)\nnot served yet: another number is accepted with a warning"`
@@ -53,6 +53,11 @@ type flags struct {
 	TLS        noSwitch  `short:"Z" name:"enable-ssl" refused:"This server is not built with TLS support." hidden:""`
 	NAPIIDs    number    `short:"N" name:"napi-ids" positive:"Maximum number of NAPI IDs must be greater than 0" unused:"-N: connections are not spread by NIC queue" hidden:""`
 	Extended   []string  `short:"o" sep:"none" placeholder:"list" help:"comma separated list of extended options\nmost options have a 'no_' prefix to disable"`
+
+	TenantDelimiter tenantDelimiter `own:"" placeholder:"char" help:"what stands before the first <char> of a key is the\ntenant that it belongs to; see \"stats tenants\""`
+	TenantQuota     []string        `own:"" sep:"none" placeholder:"name=limits" help:"what a tenant may use, for example\nweb=memory:64m,value:100k,rate:1000\nmemory: bytes of its items; beyond, it evicts its own\nvalue: bytes of one value\nrate: new keys a second\ncan be given for many tenants"`
+	TenantDefault   *string         `own:"" placeholder:"limits" help:"the same for each tenant that has no quota of its own;\ntenants that are not tracked have it together"`
+	TenantTracked   number          `own:"" placeholder:"num" default:"256" positive:"quarryd: --tenant-tracked: want a number greater than 0" help:"tenants without a quota of their own that a shard keeps\naccount of, the largest ones (default: 256)"`
 }
 
 // number is read as atoi reads it, and held to its flag's positive tag.
@@ -110,6 +115,22 @@ func (d *delimiter) Decode(ctx *kong.DecodeContext) error {
 		return refuse(exitError, "No delimiter specified")
 	}
 	*d = delimiter(s[0])
+	return nil
+}
+
+// tenantDelimiter is --tenant-delimiter: 0 if not given.
+type tenantDelimiter byte
+
+// Decode implements kong.MapperValue.
+func (d *tenantDelimiter) Decode(ctx *kong.DecodeContext) error {
+	s, err := word(ctx)
+	if err != nil {
+		return err
+	}
+	if len(s) != 1 {
+		return refuse(exitUsage, "quarryd: --tenant-delimiter %s: want one character", s)
+	}
+	*d = tenantDelimiter(s[0])
 	return nil
 }
 
@@ -214,6 +235,8 @@ func asRefusal(err error) *refusal {
 	switch {
 	case errors.As(err, &r):
 		return r
+	case errors.As(err, &config) && strings.HasPrefix(config.Flag, "--"):
+		return &refusal{config.Exit, fmt.Sprintf("quarryd: %s %s: %s", config.Flag, config.Value, config.Line)}
 	case errors.As(err, &config):
 		return &refusal{config.Exit, config.Line}
 	case errors.As(err, &listen):

@@ -17,6 +17,7 @@ const (
 	helpColumn      = 26
 	letterColumn    = 14 // of a flag without a long form
 	suboptionColumn = 26
+	ownColumn       = 33 // of Quarry's own flags
 )
 
 // printHelp is -h in the form of memcached's: it walks kong's model, and the
@@ -26,7 +27,7 @@ func printHelp(_ kong.HelpOptions, ctx *kong.Context) error {
 	var w strings.Builder
 	fmt.Fprintf(&w, "%s\n", compatible)
 	for _, f := range ctx.Model.Flags {
-		if f.Hidden {
+		if f.Hidden || f.Tag.Has("own") {
 			continue
 		}
 		head, column := "-"+string(f.Short), helpColumn
@@ -43,6 +44,12 @@ func printHelp(_ kong.HelpOptions, ctx *kong.Context) error {
 	for _, o := range suboptions {
 		if o.help != "" {
 			printLines(&w, "   - "+o.name+":", o.help, suboptionColumn)
+		}
+	}
+	w.WriteString("Not in memcached:\n")
+	for _, f := range ctx.Model.Flags {
+		if f.Tag.Has("own") {
+			printLines(&w, "--"+f.Name+"=<"+f.PlaceHolder+">", f.Help, ownColumn)
 		}
 	}
 	_, err := io.WriteString(ctx.Stdout, w.String())

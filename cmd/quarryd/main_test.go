@@ -140,6 +140,12 @@ func TestRefusals(t *testing.T) {
 		{args: "-e /x", code: 64, text: "quarryd: -e: this server is not built with warm restarts\n", ours: true},
 		{args: "-B binary", code: 64, text: "quarryd: -B binary: this server is not built with the binary protocol\n", ours: true},
 
+		{args: "--tenant-delimiter ::", code: 64, text: "quarryd: --tenant-delimiter ::: want one character\n", ours: true},
+		{args: "--tenant-tracked 0", code: 1, text: "quarryd: --tenant-tracked: want a number greater than 0\n", ours: true},
+		{args: "--tenant-quota a=rate:1", code: 64, text: "quarryd: --tenant-quota a: there are no tenants without --tenant-delimiter\n", ours: true},
+		{args: "--tenant-delimiter : --tenant-quota a=memory:1x", code: 64, text: "quarryd: --tenant-quota a=memory:1x: memory:1x is no limit\n", ours: true},
+		{args: "--tenant-delimiter : --tenant-default size:1", code: 64, text: "quarryd: --tenant-default size:1: size:1 is no limit: want memory, value or rate\n", ours: true},
+
 		{args: "-o foo", code: 1, text: "Illegal suboption \"foo\"\n"},
 		{args: "-o foo=1,bar", code: 1, text: "Illegal suboption \"foo=1\"\n"},
 		{args: "-o modern,,x", code: 1, text: "Illegal suboption \"\"\n"},
@@ -278,6 +284,8 @@ func TestHelp(t *testing.T) {
 		"-h, --help                print this help and exit",
 		"-D <char>     Use <char> as the delimiter between key prefixes and IDs.",
 		"              This is used for per-prefix stats reporting. The default is",
+		"--tenant-delimiter=<char>        what stands before the first <char> of a key is the",
+		"                                 tenant that it belongs to; see \"stats tenants\"",
 		"   - idle_timeout:        timeout for idle connections. (default: 0, no timeout)",
 	} {
 		if !strings.Contains(got.stdout, want+"\n") {
@@ -457,6 +465,23 @@ func TestServesUntilASignal(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTenantFlags(t *testing.T) {
+	p := start(t, "-p", "-1", "--tenant-delimiter=/", "--tenant-quota", "a=value:5", "--tenant-quota", "b=rate:1", "--tenant-default", "value:9")
+	addr := p.tcp(t)
+	for _, tt := range []struct{ command, want string }{
+		{"set a/1 0 0 6\r\n123456", "SERVER_ERROR object too large for cache"},
+		{"set b/1 0 0 1\r\n1", "STORED"},
+		{"set c/1 0 0 9\r\n123456789", "STORED"},
+		{"set c/1 0 0 10\r\n1234567890", "SERVER_ERROR object too large for cache"},
+		{"stats tenants", "STAT delimiter /"},
+	} {
+		if got := ask(t, "tcp", addr, tt.command); got != tt.want {
+			t.Errorf("%q: got %q want %q", tt.command, got, tt.want)
+		}
+	}
+	p.end(t, unix.SIGTERM)
 }
 
 func TestShutdownCommand(t *testing.T) {
