@@ -38,6 +38,7 @@ type Server struct {
 	accepting sync.WaitGroup // the goroutines that accept
 	chores    sync.WaitGroup // the background goroutines
 	closeOnce sync.Once
+	serving   atomic.Bool   // Start has succeeded
 	closed    chan struct{} // closed when all has ended
 
 	askOnce sync.Once
@@ -140,6 +141,7 @@ func (s *Server) Start(ctx context.Context) error {
 		_ = s.Close(context.Background())
 		return err
 	}
+	s.serving.Store(true)
 	s.log.Info("listening", "addresses", s.Addrs(), "memory_mb", s.cfg.MemoryMB,
 		"loops", s.cfg.Threads, "shards", s.store.Shards(), "pid", os.Getpid())
 	return nil
@@ -228,6 +230,8 @@ func (s *Server) shutDown() {
 	if err := s.store.Close(); err != nil {
 		s.log.Warn("store closed", "error", err)
 	}
-	s.log.Info("stopped")
+	if s.serving.Load() {
+		s.log.Info("stopped")
+	}
 	close(s.closed)
 }

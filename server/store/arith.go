@@ -117,7 +117,7 @@ func (sh *shard) writeNumber(it item, k Key, digits []byte, o *ArithOptions, now
 }
 
 // number reads a value as memcached does, which uses strtoull: spaces, a sign,
-// decimal digits, ended by a space or by the value's end.
+// decimal digits, ended by a space, a zero byte or the value's end.
 func (sh *shard) number(it item) (uint64, bool) {
 	if it.tag&chained != 0 {
 		return 0, false
@@ -145,7 +145,7 @@ func (sh *shard) number(it item) (uint64, bool) {
 			return 0, false
 		}
 	}
-	return n, i > 0 && (i == len(b) || isSpace(b[i]))
+	return n, i > 0 && (i == len(b) || isSpace(b[i]) || b[i] == 0) // a C string ends there
 }
 
 // isSpace is C's isspace.

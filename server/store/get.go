@@ -63,11 +63,12 @@ func (sh *shard) show(it item, now Time) *Item {
 	return v
 }
 
+// ttl is the seconds left: -1 for ever, 0 if there are none.
 func ttl(expiry uint32, now Time) int64 {
 	if expiry == 0 {
 		return -1
 	}
-	return int64(expiry) - int64(now.Seconds())
+	return max(int64(expiry)-int64(now.Seconds()), 0)
 }
 
 // Get reads the item with key k. On OK v, unless nil, has been shown it once,

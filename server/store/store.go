@@ -124,10 +124,12 @@ func Open(c Config) (*Store, error) {
 	}
 	s.automove.Store(true)
 	s.weights = weightsFor(s.table)
-	// A quarter each: values on their way in or out cannot take the cache
-	// away from the rest, but one item of the largest size always fits.
-	s.pinnedMax = max(c.LimitBytes/4, int64(c.ItemMaxBytes+c.ItemMaxBytes/8+2*c.PageBytes))
-	s.uploadMax = s.pinnedMax
+	// Values being sent cannot take more than a quarter of the cache away
+	// from the rest, and values that are not whole yet no more than three
+	// quarters; but one item of the largest size always fits.
+	largest := int64(c.ItemMaxBytes + c.ItemMaxBytes/8 + 2*c.PageBytes)
+	s.pinnedMax = max(c.LimitBytes/4, largest)
+	s.uploadMax = max(c.LimitBytes/4*3, largest)
 	reserve := reserveBytes(c.LimitBytes)
 	for i := range c.Shards {
 		sh, err := newShard(s, i, reserve)

@@ -302,6 +302,7 @@ func TestArith(t *testing.T) {
 		{"abc", false, 1, "", NonNumeric},
 		{"  7", false, 1, "8  ", OK},
 		{"1 22", false, 1, "2   ", OK},
+		{"5\x00x", false, 1, "6  ", OK},
 		{"+4", false, 1, "5 ", OK},
 		{"-1", false, 1, "", NonNumeric},
 	}
@@ -553,5 +554,46 @@ func TestFillBeforeEviction(t *testing.T) {
 				t.Errorf("%.1f %%, want at least 85", percent)
 			}
 		})
+	}
+}
+
+// Values that are not whole yet can take three quarters of the memory, all of
+// which can then be stored, and no more.
+func TestHalfSentValuesHaveABound(t *testing.T) {
+	const limit, size = 8 << 20, 100 << 10
+	s := newTestStore(t, Config{LimitBytes: limit, Shards: 2})
+	var whole, refused []*Upload
+	for i := range limit / size {
+		u := new(Upload)
+		if s.Begin(key(fmt.Sprint("k", i)), size, &SetOptions{}, noon, u) != OK {
+			continue
+		}
+		if u.Write(make([]byte, size), noon) == OK {
+			whole = append(whole, u)
+		} else {
+			refused = append(refused, u)
+		}
+	}
+	if got, least := len(whole)*size, limit/2; got < least || s.uploadBytes.Load() > limit/4*3 {
+		t.Errorf("%d bytes are there of half-sent values, %d counted; want %d to %d", got, s.uploadBytes.Load(), least, limit/4*3)
+	}
+	for _, u := range refused {
+		u.Abort()
+	}
+	for _, u := range whole {
+		if res := u.Commit(noon); res.Status != OK {
+			t.Errorf("commit: status %d", res.Status)
+		}
+	}
+	if got := s.uploadBytes.Load(); got != 0 {
+		t.Errorf("%d bytes counted at the end", got)
+	}
+}
+
+func TestPastTTLIsShownAsZero(t *testing.T) {
+	s := newTestStore(t, tiny)
+	s.mustSet(t, "k", "v", SetOptions{}, noon)
+	if got, _ := s.get("k", GetOptions{Touch: true, Expiry: Expiry(-1, noon)}, noon); got.TTL != 0 {
+		t.Errorf("ttl %d, want 0", got.TTL)
 	}
 }
