@@ -5,12 +5,19 @@ import "fmt"
 // ClassUse is how one class of an arena is used.
 type ClassUse struct {
 	Pages, Used, Free int // Free counts chunks not carved yet too
+	Uncarved          int // of the free chunks, those
 }
 
 // Use tells how class c is used.
 func (a *Arena) Use(c int) ClassUse {
 	k := &a.classes[c]
-	return ClassUse{Pages: k.nPages, Used: k.nUsed, Free: k.nPages*a.table.PerPage(c) - k.nUsed}
+	u := ClassUse{Pages: k.nPages, Used: k.nUsed, Free: k.nPages*a.table.PerPage(c) - k.nUsed}
+	for _, n := range [...]uint32{k.carve, a.emptying} {
+		if n != 0 && int(a.pages[n].class) == c {
+			u.Uncarved += a.table.PerPage(c) - int(a.pages[n].carved)
+		}
+	}
+	return u
 }
 
 // Pages is the number of the highest page taken so far, and one: pages are

@@ -22,6 +22,7 @@ import (
 //  4. A page whose items expire is known to the sweeper in time.
 //  5. What is pinned has a reader.
 //  6. The rows of the tenants add up to the items charged to them.
+//  7. What Memory says of the pages adds up to what is held of the budget.
 func (s *Store) Check() error {
 	var errs []error
 	for _, sh := range s.shards {
@@ -78,6 +79,8 @@ func (sh *shard) check() []error {
 
 	items := make([]uint64, len(sh.classes))
 	mem := make([]uint64, len(sh.classes))
+	payload := make([]uint64, len(sh.classes))
+	var pieceBytes, goneBytes int64
 	explicit := 0
 	owned := make(map[slab.Ref]slab.Ref) // piece: its item
 	for n := uint32(1); n < sh.a.Pages(); n++ {
@@ -91,12 +94,19 @@ func (sh *shard) check() []error {
 				if sh.pins[it.r] == 0 {
 					bad("item %d waits for readers, but has none", it.r)
 				}
+				goneBytes += it.chunkBytes()
 			case state >= slab.StateItem:
 				if !indexed[it.r] {
 					bad("item %d with key %q is not in the index", it.r, it.key())
 				}
 				items[sh.orderClass(it)]++
 				mem[sh.orderClass(it)] += uint64(it.footprint())
+				payload[sh.orderClass(it)] += uint64(it.payload())
+				if it.tag&chained != 0 {
+					for p := it.firstPiece(); p != 0; p = sh.a.Next(p) {
+						pieceBytes += pieceHeaderBytes
+					}
+				}
 				if it.tag&explicitCAS != 0 {
 					explicit++
 				}
@@ -116,11 +126,21 @@ func (sh *shard) check() []error {
 		}
 	}
 	for c := range sh.classes {
-		if got := &sh.classes[c]; got.items != items[c] || got.memRequested != mem[c] {
-			bad("class %d: %d items of %d bytes counted, %d of %d found", c, got.items, got.memRequested, items[c], mem[c])
+		if got := &sh.classes[c]; got.items != items[c] || got.memRequested != mem[c] || got.payload != payload[c] {
+			bad("class %d: %d items of %d bytes, %d of them keys and values, counted; %d, %d, %d found",
+				c, got.items, got.memRequested, got.payload, items[c], mem[c], payload[c])
 		}
 	}
 	errs = append(errs, sh.checkTenants()...)
+	if pieceBytes != sh.pieceBytes || goneBytes != sh.goneBytes {
+		bad("%d bytes of piece headers and %d of gone items counted, %d and %d found",
+			sh.pieceBytes, sh.goneBytes, pieceBytes, goneBytes)
+	}
+	var m Memory
+	m.add(sh)
+	if got := m.usedBytes + m.tailBytes + m.FreeBytes + m.IdleBytes + m.UncarvedBytes; got != sh.a.HeldBytes() {
+		bad("chunks, rests of pages and idle pages are %d bytes, %d are held", got, sh.a.HeldBytes())
+	}
 	if explicit != sh.explicit {
 		bad("%d explicit CAS counted, %d found", sh.explicit, explicit)
 	}

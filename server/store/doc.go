@@ -23,7 +23,8 @@
 //  3. What is stored is found by a read right after it.
 //  4. Never are two shards locked at once, and nothing blocks under a lock.
 //  5. What a client can make the store keep for it has a bound: items by the
-//     limit, pinned and half-sent values by a quarter of it, index chains by
+//     limit, pinned values by a quarter of it and half-sent ones by three
+//     quarters, index chains by
 //     chainOverflowMax, the account of tenants by TenantConfig.
 //
 // It speaks Go and no protocol, has no clock and starts no goroutine: an

@@ -144,6 +144,26 @@ func (it item) footprint() int {
 	return int(it.valueOff()-it.r.Off()) + it.valueLen()
 }
 
+// payload is what of the item is key and value.
+func (it item) payload() int { return it.keyLen() + it.valueLen() }
+
+// pieceHeaders is what the headers of a chained item's pieces take.
+func (it item) pieceHeaders() int64 {
+	room := it.a.Classes().Largest() - pieceHeaderBytes
+	return int64((it.valueLen()-it.inFirst()+room-1)/room) * pieceHeaderBytes
+}
+
+// chunkBytes is the size of all the item's chunks.
+func (it item) chunkBytes() int64 {
+	n := int64(it.a.ChunkBytes(it.r))
+	if it.tag&chained != 0 {
+		for p := it.firstPiece(); p != 0; p = it.a.Next(p) {
+			n += int64(it.a.ChunkBytes(p))
+		}
+	}
+	return n
+}
+
 // layout is how a new item will lie in its chunks.
 type layout struct {
 	class int

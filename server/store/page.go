@@ -97,7 +97,8 @@ func (sh *shard) vacate(c int, r slab.Ref, now Time) bool {
 		if state == slab.StatePiece {
 			head = sh.a.Prev(r)
 		}
-		if sh.a.Tag(head).State() < slab.StateItem || len(sh.pins) > 0 && sh.pins[head] > 0 {
+		if why := sh.busy(head); why != AbortNone {
+			sh.s.lastAbort.Store(uint32(why))
 			return false
 		}
 		switch {
@@ -115,6 +116,27 @@ func (sh *shard) vacate(c int, r slab.Ref, now Time) bool {
 			sh.moveItem(r)
 		}
 	}
+}
+
+// Abort is why a page could not move.
+type Abort uint8
+
+const (
+	AbortNone      Abort = iota
+	AbortSending         // something in it was being sent
+	AbortUploading       // something in it was being written
+)
+
+// busy tells why the item or the upload whose first chunk is r must stay where
+// it is.
+func (sh *shard) busy(r slab.Ref) Abort {
+	switch state := sh.a.Tag(r).State(); {
+	case state == slab.StatePinned, len(sh.pins) > 0 && sh.pins[r] > 0:
+		return AbortSending
+	case state < slab.StateItem:
+		return AbortUploading
+	}
+	return AbortNone
 }
 
 // stealPage gets a page for slab class c (-1: for whoever needs one) from
@@ -200,6 +222,7 @@ func (sh *shard) moveItem(r slab.Ref) {
 	}
 	sh.noteExpiry(it)
 	sh.a.Free(r)
+	sh.n.itemsMoved++
 }
 
 // movePiece moves a piece of a large item.
@@ -216,4 +239,5 @@ func (sh *shard) movePiece(r slab.Ref) {
 		sh.a.SetNext(p, to)
 	}
 	sh.a.Free(r)
+	sh.n.piecesMoved++
 }

@@ -18,7 +18,7 @@ func (v *Item) Pin() (Pin, bool) {
 	sh, r := v.sh, v.it.r
 	if sh.pins[r] == 0 {
 		n := int64(v.Size)
-		if sh.s.pinnedBytes.Add(n) > sh.s.pinnedMax {
+		if sh.s.pinnedBytes.Add(n) > sh.s.pinnedMax() {
 			sh.s.pinnedBytes.Add(-n)
 			return Pin{}, false
 		}
@@ -78,7 +78,9 @@ func (sh *shard) unpin(r slab.Ref) {
 	}
 	delete(sh.pins, r)
 	if sh.a.Tag(r).State() == slab.StatePinned {
-		sh.free(sh.item(r))
+		it := sh.item(r)
+		sh.goneBytes -= it.chunkBytes()
+		sh.free(it)
 	}
 }
 

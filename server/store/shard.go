@@ -38,6 +38,9 @@ type shard struct {
 
 	pins map[slab.Ref]int // readers of items being sent, by item
 
+	pieceBytes int64 // headers of the pieces of items
+	goneBytes  int64 // chunks of items that are gone, but still being sent
+
 	view    Item // what a Visitor is shown
 	n       counts
 	classes []classCounts
@@ -244,6 +247,10 @@ func (sh *shard) link(it item, h uint64, hasCAS bool, cas uint64, now Time) {
 	n := &sh.classes[c]
 	n.items++
 	n.memRequested += uint64(it.footprint())
+	n.payload += uint64(it.payload())
+	if it.tag&chained != 0 {
+		sh.pieceBytes += it.pieceHeaders()
+	}
 	sh.n.totalItems++
 	sh.noteExpiry(it)
 	for !sh.idx.insert(h, it.r) {
@@ -282,6 +289,10 @@ func (sh *shard) unlink(it item, h uint64) {
 	n := &sh.classes[c]
 	n.items--
 	n.memRequested -= uint64(it.footprint())
+	n.payload -= uint64(it.payload())
+	if it.tag&chained != 0 {
+		sh.pieceBytes -= it.pieceHeaders()
+	}
 	if it.tag&explicitCAS != 0 {
 		sh.explicit--
 	}
@@ -292,6 +303,7 @@ func (sh *shard) unlink(it item, h uint64) {
 	sh.order.Remove(c, it.r)
 	if len(sh.pins) > 0 && sh.pins[it.r] > 0 {
 		sh.a.SetTag(it.r, sh.a.Tag(it.r).WithState(slab.StatePinned))
+		sh.goneBytes += it.chunkBytes()
 		return
 	}
 	sh.free(it)

@@ -14,11 +14,12 @@ type counts struct {
 	touchMisses, deleteMisses, incrMisses, decrMisses      uint64
 	casMisses, tooLarge, noMemory                          uint64
 	sweepChecked, chainEvictions, pagesMoved, movesAborted uint64
+	itemsMoved, piecesMoved                                uint64
 }
 
 // classCounts are a shard's counters and gauges of one class.
 type classCounts struct {
-	items, memRequested uint64 // gauges
+	items, memRequested, payload uint64 // gauges; payload is keys and values alone
 
 	getHits, cmdSet, deleteHits, incrHits, decrHits uint64
 	casHits, casBadval, touchHits                   uint64
@@ -52,6 +53,7 @@ type ClassStats struct {
 
 	MovesToCold, MovesToWarm, MovesWithin    uint64
 	HitsWindow, HitsProbation, HitsProtected uint64
+	Admitted, Rejected                       uint64 // by TinyLFU, of those at the end of the window
 }
 
 // Stats is a snapshot of a store.
@@ -62,7 +64,17 @@ type Stats struct {
 	TotalItems, GetMisses, GetExpired, GetFlushed     uint64
 	TouchMisses, DeleteMisses, IncrMisses, DecrMisses uint64
 	CasMisses, TooLarge, NoMemory                     uint64
-	SweepChecked, ChainEvictions, PagesMoved          uint64
+	SweepChecked, ChainEvictions                      uint64
+
+	PagesMoved    uint64 // from a class to another one, or back to the budget
+	ItemsMoved    uint64 // out of such a page, to a chunk elsewhere
+	PiecesMoved   uint64 // of large items, the same
+	MovesAborted  uint64 // because of something in the page that was being sent or written
+	LastAbort     Abort  // why the last of them was
+	MovesUnderWay int
+
+	Policy        Policy
+	WindowPercent float64 // the window's part of a class, in the mean over the shards
 
 	Shards     int
 	PageBytes  int
@@ -74,8 +86,10 @@ type Stats struct {
 	IndexBytes    int64
 	IndexOverflow uint64 // overflow buckets in use
 	IndexLevel    int    // log2 of the buckets, rounded down
-	PinnedBytes   int64
-	UploadBytes   int64
+	PinnedBytes   int64  // values being sent, whether their items are still there or not
+	UploadBytes   int64  // chunks of values on their way in
+
+	Memory Memory
 }
 
 // Snapshot fills st; its Classes are reused.
@@ -88,6 +102,8 @@ func (s *Store) Snapshot(now Time, st *Stats) {
 		HeldBytes:   s.budget.Taken(),
 		PinnedBytes: s.pinnedBytes.Load(),
 		UploadBytes: s.uploadBytes.Load(),
+		LastAbort:   Abort(s.lastAbort.Load()),
+		Policy:      s.cfg.Policy,
 	}
 	if len(classes) != s.table.Len() {
 		classes = make([]ClassStats, s.table.Len())
@@ -105,6 +121,8 @@ func (s *Store) Snapshot(now Time, st *Stats) {
 		st.Total.add(&classes[c])
 	}
 	st.IndexLevel = bits.Len64(st.IndexBuckets) - 1
+	st.WindowPercent /= float64(len(s.shards))
+	st.Memory.settle(st)
 }
 
 func (sh *shard) addTo(st *Stats, now Time) {
@@ -125,13 +143,22 @@ func (sh *shard) addTo(st *Stats, now Time) {
 	st.SweepChecked += n.sweepChecked
 	st.ChainEvictions += n.chainEvictions
 	st.PagesMoved += n.pagesMoved
+	st.MovesAborted += n.movesAborted
+	st.ItemsMoved += n.itemsMoved
+	st.PiecesMoved += n.piecesMoved
+	if sh.move.page != 0 {
+		st.MovesUnderWay++
+	}
+	st.WindowPercent += sh.order.WindowPct()
 	st.IdlePages += uint64(sh.a.IdlePages())
 	st.IndexBuckets += uint64(sh.idx.buckets())
 	st.IndexBytes += sh.idx.bytes()
 	st.IndexOverflow += uint64(sh.idx.nOver)
 	for c := range sh.classes {
+		// Chained items are of the last slab class, whatever their order class.
 		sh.addClass(c, &st.Classes[min(c, len(st.Classes)-1)], now)
 	}
+	st.Memory.add(sh)
 }
 
 func (sh *shard) addClass(c int, t *ClassStats, now Time) {
@@ -157,6 +184,7 @@ func (sh *shard) addClass(c int, t *ClassStats, now Time) {
 		ExpiredUnfetched: n.expiredUnfetched, SweepReclaimed: n.sweepReclaimed,
 		MovesToCold: m.ToProbation, MovesToWarm: m.ToProtected, MovesWithin: m.Within,
 		HitsWindow: m.HitsIn[lru.Window], HitsProbation: m.HitsIn[lru.Probation], HitsProtected: m.HitsIn[lru.Protected],
+		Admitted: m.Admitted, Rejected: m.Rejected,
 	}
 	t.add(&one)
 	t.EvictedTime = max(t.EvictedTime, n.evictedTime)
@@ -207,6 +235,8 @@ func (t *ClassStats) add(o *ClassStats) {
 	t.HitsWindow += o.HitsWindow
 	t.HitsProbation += o.HitsProbation
 	t.HitsProtected += o.HitsProtected
+	t.Admitted += o.Admitted
+	t.Rejected += o.Rejected
 }
 
 // ResetStats sets all counters to zero; gauges stay.
@@ -216,7 +246,7 @@ func (s *Store) ResetStats() {
 		sh.n = counts{}
 		for c := range sh.classes {
 			n := &sh.classes[c]
-			*n = classCounts{items: n.items, memRequested: n.memRequested}
+			*n = classCounts{items: n.items, memRequested: n.memRequested, payload: n.payload}
 		}
 		sh.order.ResetMoves()
 		if sh.tenants != nil {
@@ -224,4 +254,5 @@ func (s *Store) ResetStats() {
 		}
 		sh.mu.Unlock()
 	}
+	s.lastAbort.Store(uint32(AbortNone))
 }

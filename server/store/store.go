@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"sync/atomic"
 
-	"github.com/quarrycache/quarry/lru"
 	"github.com/quarrycache/quarry/slab"
 )
 
@@ -20,8 +19,8 @@ type Config struct {
 	NoCAS        bool    // -C: items count as without a CAS in ItemMaxBytes
 	GrowthFactor float64 // -f: memcached's class table; 0 is Quarry's own
 	ChunkMin     int     // -n: with GrowthFactor, bytes of the smallest item. 48
-	Policy       lru.Policy
-	PageBytes    int // 0 by rule, see pageBytesFor
+	Policy       Policy  // how an order chooses what goes. TinyLFU
+	PageBytes    int     // 0 by rule, see pageBytesFor
 
 	Tenants TenantConfig // who shares the store
 }
@@ -78,12 +77,11 @@ type Store struct {
 	weights []float64 // of order classes, see balance
 	budget  *slab.Budget
 
-	automove atomic.Bool // pages move to where they earn most
+	automove  atomic.Bool   // pages move to where they earn most
+	lastAbort atomic.Uint32 // an Abort: why a page did not move
 
 	pinnedBytes atomic.Int64 // of values being sent from where they lie
 	uploadBytes atomic.Int64 // of values that are not whole yet
-	pinnedMax   int64
-	uploadMax   int64
 }
 
 // Open makes an empty store.
@@ -124,12 +122,6 @@ func Open(c Config) (*Store, error) {
 	}
 	s.automove.Store(true)
 	s.weights = weightsFor(s.table)
-	// Values being sent cannot take more than a quarter of the cache away
-	// from the rest, and values that are not whole yet no more than three
-	// quarters; but one item of the largest size always fits.
-	largest := int64(c.ItemMaxBytes + c.ItemMaxBytes/8 + 2*c.PageBytes)
-	s.pinnedMax = max(c.LimitBytes/4, largest)
-	s.uploadMax = max(c.LimitBytes/4*3, largest)
 	reserve := reserveBytes(c.LimitBytes)
 	for i := range c.Shards {
 		sh, err := newShard(s, i, reserve)
@@ -150,6 +142,20 @@ func reserveBytes(limit int64) int64 {
 		return limit // it comes from the Go heap then
 	}
 	return min(limit*reserveFactor, slab.ArenaMaxBytes)
+}
+
+// pinnedMax bounds the bytes of values that are being sent: a quarter of the
+// limit, so that slow readers cannot take the cache away from the rest. One
+// item of the largest size always fits.
+func (s *Store) pinnedMax() int64 { return max(s.budget.Limit()/4, s.largestBytes()) }
+
+// uploadMax bounds the bytes of values that are not whole yet: three quarters
+// of the limit.
+func (s *Store) uploadMax() int64 { return max(s.budget.Limit()/4*3, s.largestBytes()) }
+
+// largestBytes is what an item of the largest size takes, with its rounding.
+func (s *Store) largestBytes() int64 {
+	return int64(s.cfg.ItemMaxBytes + s.cfg.ItemMaxBytes/8 + 2*s.cfg.PageBytes)
 }
 
 // Close gives all memory back. No other call may be under way or follow.

@@ -44,7 +44,7 @@ func (s *Store) Begin(k Key, n int, o *SetOptions, now Time, u *Upload) Status {
 }
 
 func (s *Store) takeUpload(n int64) bool {
-	if s.uploadBytes.Add(n) <= s.uploadMax {
+	if s.uploadBytes.Add(n) <= s.uploadMax() {
 		return true
 	}
 	s.uploadBytes.Add(-n)
