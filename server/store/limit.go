@@ -38,11 +38,21 @@ func (s *Store) SetLimit(limit int64) error {
 // the start), or only when a class has nothing to give.
 func (s *Store) SetAutomove(on bool) { s.automove.Store(on) }
 
-// shrink takes pages back while more are taken than the limit allows.
+// over reports whether more is taken than the limit allows.
+func (s *Store) over() bool { return s.budget.Taken() > s.budget.Limit() }
+
+// shrink takes pages back while more are taken than the limit allows: idle
+// ones first. A store that may not evict gives no others.
 func (s *Store) shrink(now Time) {
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		for s.over() && sh.a.IdlePages() > 0 {
+			sh.a.ReturnIdle(sh.a.IdlePages() - 1)
+		}
+		sh.mu.Unlock()
+	}
 	for range shrinkStepsATick {
-		over := s.budget.Taken() - s.budget.Limit()
-		if over <= 0 || s.cfg.NoEvict {
+		if !s.over() || s.cfg.NoEvict {
 			return
 		}
 		sh := s.richest(nil)
@@ -126,20 +136,20 @@ const (
 )
 
 // Reassign begins to move a page from class from to class to, as they are
-// numbered in Stats, from 1. From -1 is the class that can spare one best; to
-// 0 is nobody: the page goes back to the budget's free ones.
+// numbered in Stats, from 1. From -1 is the class that can spare one best. 0
+// is the idle pages: one of them goes to a class at once, or one more is made.
 func (s *Store) Reassign(from, to int) Reassigned {
 	if from == to {
 		return ReassignSame
 	}
 	n := s.table.Len()
-	if from < -1 || from == 0 || from > n || to < 0 || to > n {
+	if from < -1 || from > n || to < 0 || to > n {
 		return ReassignBadClass
 	}
 	res := ReassignNoSpare
 	for _, sh := range s.shards {
 		sh.mu.Lock()
-		switch got := sh.reassign(from-1, to-1); {
+		switch got := sh.reassign(from, to); {
 		case got == ReassignOK:
 			sh.mu.Unlock()
 			return got
@@ -156,12 +166,18 @@ func (s *Store) Reassign(from, to int) Reassigned {
 const sparePagesMin = 2
 
 func (sh *shard) reassign(from, to int) Reassigned {
+	if from == 0 {
+		if sh.a.IdlePages() >= sparePagesMin && sh.a.Assign(to-1) {
+			return ReassignOK
+		}
+		return ReassignNoSpare
+	}
 	if sh.move.page != 0 {
 		return ReassignBusy
 	}
 	not := make([]bool, sh.s.table.Len())
 	for d := range not {
-		not[d] = d == to || sh.a.Use(d).Pages < sparePagesMin || from >= 0 && d != from
+		not[d] = d == to-1 || sh.a.Use(d).Pages < sparePagesMin || from > 0 && d != from-1
 	}
 	donor := sh.donor(not)
 	if donor < 0 {
@@ -171,6 +187,6 @@ func (sh *shard) reassign(from, to int) Reassigned {
 	if n == 0 {
 		return ReassignNoSpare
 	}
-	sh.startMove(n, to)
+	sh.startMove(n, to-1)
 	return ReassignOK
 }

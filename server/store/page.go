@@ -69,6 +69,7 @@ func (sh *shard) moveStep(chunks int, now Time) {
 		if !sh.vacate(page.Class, page.At(m.next), now) {
 			sh.a.AbortEmptying()
 			sh.n.movesAborted++
+			sh.stuckAt = m.page
 			*m = move{}
 			return
 		}
@@ -79,6 +80,7 @@ func (sh *shard) moveStep(chunks int, now Time) {
 	}
 	sh.a.FinishEmptying()
 	sh.n.pagesMoved++
+	sh.stuckAt = 0
 	if m.to >= 0 {
 		sh.a.Assign(m.to)
 	}
@@ -143,9 +145,10 @@ func (sh *shard) busy(r slab.Ref) Abort {
 // another, at once: from the one in which a page earns least. False: no page
 // can be had.
 func (sh *shard) stealPage(c int, now Time) bool {
-	tried := make([]bool, sh.s.table.Len())
+	tries := make([]uint8, sh.s.table.Len())
+	not := make([]bool, sh.s.table.Len())
 	if c >= 0 {
-		tried[c] = true
+		not[c] = true
 	}
 	for {
 		moved := sh.n.pagesMoved
@@ -156,16 +159,21 @@ func (sh *shard) stealPage(c int, now Time) bool {
 		if sh.n.pagesMoved > moved {
 			return true
 		}
-		donor := sh.donor(tried)
+		donor := sh.donor(not)
 		if donor < 0 {
 			return false
 		}
-		tried[donor] = true
+		tries[donor]++
+		not[donor] = tries[donor] == stealTriesMax
 		if n := sh.pageOf(donor); n != 0 {
 			sh.startMove(n, c)
 		}
 	}
 }
+
+// stealTriesMax bounds how many pages of a class are tried when something in
+// them is being sent or written.
+const stealTriesMax = 8
 
 // donor is the slab class in which a page earns least, of those that have a
 // page and are not in not; -1 when there is none.
@@ -183,12 +191,15 @@ func (sh *shard) donor(not []bool) int {
 }
 
 // pageOf chooses a page of slab class d to be emptied: the one of the item
-// that goes next, or any. 0: it has none.
+// that goes next. If the last move was given up, it is the page behind that
+// one, so that a page in which something is sent for long does not hold up
+// all others. 0: the class has none.
 func (sh *shard) pageOf(d int) uint32 {
-	if r := sh.victim(d); r != 0 {
+	if r := sh.victim(d); r != 0 && sh.stuckAt == 0 {
 		return sh.a.PageOf(r)
 	}
-	for n := uint32(1); n < sh.a.Pages(); n++ {
+	for i := range sh.a.Pages() - 1 {
+		n := 1 + (sh.stuckAt+i)%(sh.a.Pages()-1)
 		if sh.a.Page(n).Class == d {
 			return n
 		}

@@ -33,6 +33,7 @@ type shard struct {
 	dueAt    uint32 // nothing in the shard expires earlier
 	sweep    sweep
 	move     move
+	stuckAt  uint32 // the page whose move was given up last, 0: the last one went through
 
 	balance balance
 
