@@ -34,6 +34,10 @@ func (s *session) admin(w *worker) {
 		s.stats(w)
 	case meta.OpShutdown:
 		s.shutdown(w)
+	case meta.OpCacheMemlimit:
+		s.memlimit(w)
+	case meta.OpSlabs:
+		s.slabs(w)
 	default:
 		w.fail(r, meta.ErrUnknown)
 	}

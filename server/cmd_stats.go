@@ -37,6 +37,8 @@ func (s *session) stats(w *worker) {
 		w.out.buf = s.srv.appendItemStats(w.out.buf, w.now)
 	case string(word) == "slabs":
 		w.out.buf = s.srv.appendSlabStats(w.out.buf, w.now)
+	case string(word) == "memory":
+		w.out.buf = s.srv.appendMemoryStats(w.out.buf, w.now)
 	case string(word) == "sizes":
 		w.out.buf = append(w.out.buf, "STAT sizes_status disabled\r\nEND\r\n"...)
 	case string(word) == "tenants" && s.srv.cfg.TenantDelimiter != 0:

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+
+	"github.com/quarrycache/quarry/server/store"
 )
 
 // Defaults of the flags. Source: memcached 1.6.45.
@@ -122,7 +124,10 @@ func (c *Config) Validate() error {
 		}
 	}
 	size := strconv.Itoa(d.ItemMaxBytes)
+	_, policyErr := store.ParsePolicy(d.Extended.LRUPolicy)
 	switch {
+	case policyErr != nil:
+		return &ConfigError{"-o lru_policy", d.Extended.LRUPolicy, "lru_policy must be tinylfu or segmented", ExitFailure}
 	case d.ReqsPerEvent < 0:
 		return &ConfigError{"-R", strconv.Itoa(d.ReqsPerEvent),
 			"Number of requests per event must be greater than 0", ExitFailure}

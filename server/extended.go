@@ -10,13 +10,14 @@ type Extended struct {
 	HashPower     int    // hashpower; 0 is not given
 	HashAlgorithm string // hash_algorithm
 
-	NoSlabReassign     bool    // no_slab_reassign
-	NoSlabAutomove     bool    // no_slab_automove, slab_automove=0
-	SlabAutomove       int     // slab_automove: 1 or 2
-	SlabAutomoveRatio  float64 // slab_automove_ratio
-	SlabAutomoveWindow int     // slab_automove_window
-	SlabChunkMaxBytes  int     // slab_chunk_max
-	SlabSizes          []int   // slab_sizes; none is -f's table
+	NoSlabReassign        bool    // no_slab_reassign: pages move only where a class has nothing to give
+	NoSlabAutomove        bool    // no_slab_automove, slab_automove=0
+	SlabAutomove          int     // slab_automove: 1 or 2, which are the same here
+	SlabAutomoveRatio     float64 // slab_automove_ratio
+	SlabAutomoveFreeRatio float64 // slab_automove_freeratio
+	SlabAutomoveWindow    int     // slab_automove_window
+	SlabChunkMaxBytes     int     // slab_chunk_max
+	SlabSizes             []int   // slab_sizes; none is -f's table
 
 	NoLRUCrawler          bool // no_lru_crawler
 	LRUCrawlerSleepMicros int  // lru_crawler_sleep
@@ -25,6 +26,7 @@ type Extended struct {
 
 	NoLRUMaintainer     bool    // no_lru_maintainer
 	LRUFlat             bool    // no_lru_maintainer: one list a class
+	LRUPolicy           string  // lru_policy, Quarry's own: tinylfu, which is also "", or segmented
 	HotLRUPercent       int     // hot_lru_pct
 	WarmLRUPercent      int     // warm_lru_pct
 	HotMaxFactor        float64 // hot_max_factor
@@ -43,6 +45,7 @@ const (
 	defaultHashAlgorithm         = "murmur3"
 	defaultSlabAutomove          = 1
 	defaultSlabAutomoveRatio     = 0.8
+	defaultSlabAutomoveFreeRatio = 0.01
 	defaultSlabAutomoveWindow    = 10
 	defaultSlabChunkMaxBytes     = 512 << 10
 	defaultLRUCrawlerSleepMicros = 100
@@ -79,6 +82,7 @@ func (x Extended) withDefaults() Extended {
 	}
 	fill(&x.SlabAutomove, defaultSlabAutomove)
 	fillFloat(&x.SlabAutomoveRatio, defaultSlabAutomoveRatio)
+	fillFloat(&x.SlabAutomoveFreeRatio, defaultSlabAutomoveFreeRatio)
 	fill(&x.SlabAutomoveWindow, defaultSlabAutomoveWindow)
 	fill(&x.SlabChunkMaxBytes, defaultSlabChunkMaxBytes)
 	fill(&x.LRUCrawlerSleepMicros, defaultLRUCrawlerSleepMicros)

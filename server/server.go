@@ -22,6 +22,7 @@ type Server struct {
 	store    *store.Store
 	totals   totals
 	prefixes prefixTable
+	automove automove
 	started  store.Time
 
 	verbosity atomic.Int32  // -v, until a client says otherwise
@@ -98,6 +99,10 @@ func New(c Config) (*Server, error) {
 	if err := raiseDescriptorLimit(&d, d.Logger); err != nil {
 		return nil, err
 	}
+	policy, err := store.ParsePolicy(d.Extended.LRUPolicy)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
 	st, err := store.Open(store.Config{
 		LimitBytes:   int64(d.MemoryMB) << 20,
 		Loops:        d.Threads,
@@ -112,6 +117,7 @@ func New(c Config) (*Server, error) {
 			Default:    d.TenantDefault,
 			TrackedMax: d.TenantsTracked,
 		},
+		Policy:       policy,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
@@ -129,6 +135,10 @@ func New(c Config) (*Server, error) {
 	s.prefixes.delimiter = d.PrefixDelim
 	s.prefixes.on.Store(d.DetailOn)
 	s.verbosity.Store(int32(d.Verbosity))
+	x := &d.Extended
+	s.automove.level, s.automove.window = x.SlabAutomove, x.SlabAutomoveWindow
+	s.automove.ratio, s.automove.freeRatio = x.SlabAutomoveRatio, x.SlabAutomoveFreeRatio
+	s.obeyAutomove()
 	s.started = s.clock()
 	return s, nil
 }

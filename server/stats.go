@@ -114,12 +114,17 @@ func (s *Server) appendStats(dst []byte, now store.Time) []byte {
 	l.num("conn_yields", n.yields)
 	l.num("hash_power_level", uint64(st.IndexLevel))
 	l.num("hash_bytes", uint64(st.IndexBytes))
-	l.zeros("hash_is_expanding", // a bucket at a time, with an insert
-		"slab_reassign_rescues", "slab_reassign_chunk_rescues", "slab_reassign_inline_reclaim",
-		"slab_reassign_busy_items", "slab_reassign_busy_deletes", "slab_reassign_busy_nomem")
-	l.text("slab_reassign_last_busy_status", "none")
-	l.num("slab_reassign_running", 0)
-	l.num("slabs_moved", st.PagesMoved)
+	l.num("hash_is_expanding", 0) // a bucket at a time, with an insert
+	if !s.cfg.Extended.NoSlabReassign {
+		l.num("slab_reassign_rescues", st.ItemsMoved)
+		l.num("slab_reassign_chunk_rescues", st.PiecesMoved)
+		l.num("slab_reassign_inline_reclaim", 0)
+		l.num("slab_reassign_busy_items", st.MovesAborted)
+		l.zeros("slab_reassign_busy_deletes", "slab_reassign_busy_nomem")
+		l.text("slab_reassign_last_busy_status", abortNames[st.LastAbort])
+		l.num("slab_reassign_running", uint64(min(st.MovesUnderWay, 1)))
+		l.num("slabs_moved", st.PagesMoved)
+	}
 	l.zeros("lru_crawler_running", "lru_crawler_starts", "lru_maintainer_juggles", "malloc_fails",
 		"log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent",
 		"log_watchers", "unexpected_napi_ids", "round_robin_fallback")
@@ -141,6 +146,13 @@ func (s *Server) appendStats(dst []byte, now store.Time) []byte {
 	l.num("direct_reclaims", t.DirectReclaims)
 	l.num("lru_bumps_dropped", 0)
 	return append(l, statsEnd...)
+}
+
+// abortNames are memcached's words for why a page did not move.
+var abortNames = [...]string{
+	store.AbortNone:      "none",
+	store.AbortSending:   "busy_active",
+	store.AbortUploading: "busy_uploading",
 }
 
 // usage is what the process has used of the processors.

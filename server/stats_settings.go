@@ -10,6 +10,7 @@ import (
 // Quarry has no flag, what memcached's default says or what is so here.
 func (s *Server) appendSettings(dst []byte) []byte {
 	c, x := &s.cfg, &s.cfg.Extended
+	automove, automoveWindow, automoveRatio, automoveFreeRatio := s.automove.get()
 	l := statLines(dst)
 	l.num("maxbytes", uint64(s.store.LimitBytes()))
 	l.num("maxconns", uint64(c.MaxConns))
@@ -38,9 +39,9 @@ func (s *Server) appendSettings(dst []byte) []byte {
 	l.yes("maxconns_fast", !c.NoMaxConnsFast)
 	l.num("hashpower_init", uint64(x.HashPower))
 	l.yes("slab_reassign", !x.NoSlabReassign)
-	l.num("slab_automove", uint64(x.SlabAutomove))
-	l.fixed("slab_automove_ratio", x.SlabAutomoveRatio, 2)
-	l.num("slab_automove_window", uint64(x.SlabAutomoveWindow))
+	l.num("slab_automove", uint64(automove))
+	l.fixed("slab_automove_ratio", automoveRatio, 2)
+	l.num("slab_automove_window", uint64(automoveWindow))
 	l.num("slab_chunk_max", uint64(x.SlabChunkMaxBytes))
 	l.yes("lru_crawler", !x.NoLRUCrawler)
 	l.num("lru_crawler_sleep", uint64(x.LRUCrawlerSleepMicros))
@@ -63,6 +64,7 @@ func (s *Server) appendSettings(dst []byte) []byte {
 	l.num("read_buf_mem_limit", uint64(x.ReadBufferMaxBytes))
 	l.yes("track_sizes", x.TrackSizes)
 	l.yes("inline_ascii_response", false)
+	l.fixed("slab_automove_freeratio", automoveFreeRatio, 3)
 	l.num("num_napi_ids", 0)
 	l.text("memory_file", "(null)")
 	l.num("client_flags_size", 4)

@@ -96,6 +96,10 @@ func testConfig(t testing.TB, flags []string) Config {
 			c.TenantDelimiter = ':'
 		case flagTenantTracked + " 1":
 			c.TenantsTracked = 1
+		case "-o no_slab_reassign":
+			c.Extended.NoSlabReassign = true
+		case "-o no_slab_automove":
+			c.Extended.NoSlabAutomove = true
 		default:
 			if flag == flagTenantQuota || flag == flagTenantDefault {
 				tenantFlag(t, &c, flag, value)
