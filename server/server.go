@@ -117,7 +117,7 @@ func New(c Config) (*Server, error) {
 			Default:    d.TenantDefault,
 			TrackedMax: d.TenantsTracked,
 		},
-		Policy:       policy,
+		Policy: policy,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)

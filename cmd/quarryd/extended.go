@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/quarrycache/quarry/server"
@@ -81,7 +82,7 @@ func findSuboption(name string) *suboption {
 }
 
 // suboptions is every name that memcached 1.6.45 knows, in the order of its
-// help. Limits and complaints are memcached's. What is ignored keeps its
+// help, and lru_policy, which is Quarry's own. Limits and complaints are memcached's. What is ignored keeps its
 // limits, and shows in `stats settings`.
 var suboptions = []suboption{
 	{name: "maxconns_fast",
@@ -137,6 +138,17 @@ var suboptions = []suboption{
 			x.Extended.NoLRUMaintainer, x.Extended.LRUFlat = true, true
 			return nil
 		}},
+	{name: "lru_policy",
+		missing: "Missing lru_policy argument",
+		set: func(x *extended, value string) error {
+			if value != "tinylfu" && value != "segmented" {
+				return refuse(exitError, "lru_policy must be tinylfu or segmented")
+			}
+			x.Extended.LRUPolicy = value
+			return nil
+		},
+		help: "tinylfu: a new item stays if it is asked for often enough;\n" +
+			"segmented: it stays until it is not asked for, as in memcached\n(default: tinylfu)"},
 	{name: "hot_lru_pct", class: ignored,
 		missing: "Missing hot_lru_pct argument",
 		set: between(func(x *server.Extended) *int { return &x.HotLRUPercent }, 1, 79,
@@ -169,11 +181,12 @@ var suboptions = []suboption{
 		help: "timeout for idle connections. (default: 0, no timeout)"},
 	{name: "slab_reassign",
 		set: turn(func(x *server.Extended) *bool { return &x.NoSlabReassign }, false)},
-	{name: "no_slab_reassign", class: ignored,
+	{name: "no_slab_reassign",
 		set: turn(func(x *server.Extended) *bool { return &x.NoSlabReassign }, true)},
-	{name: "slab_automove", class: ignored, bare: "1",
-		set: setSlabAutomove},
-	{name: "no_slab_automove", class: ignored,
+	{name: "slab_automove", bare: "1",
+		set:  setSlabAutomove,
+		help: "whether memory pages move to the sizes that use them best\n(0 off, 1 and 2 on; default: 1)"},
+	{name: "no_slab_automove",
 		set: turn(func(x *server.Extended) *bool { return &x.NoSlabAutomove }, true)},
 	{name: "slab_automove_ratio", class: ignored,
 		missing: "Missing slab_automove_ratio argument",
@@ -183,7 +196,16 @@ var suboptions = []suboption{
 		missing: "Missing slab_automove_window argument",
 		set: between(func(x *server.Extended) *int { return &x.SlabAutomoveWindow }, 3, 1800,
 			"slab_automove_window must be > 2 and < 1800")},
-	{name: "slab_automove_freeratio", class: ignored, missing: "Missing slab_automove_freeratio argument"},
+	{name: "slab_automove_freeratio", class: ignored,
+		missing: "Missing slab_automove_freeratio argument",
+		set: func(x *extended, value string) error {
+			f, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return refuse(exitError, "could not parse argument to slab_automove_freeratio")
+			}
+			x.Extended.SlabAutomoveFreeRatio = f
+			return nil
+		}},
 	{name: "slab_sizes", class: ignored,
 		missing: "Missing slab_sizes argument",
 		set: func(x *extended, value string) error {
@@ -212,7 +234,7 @@ var suboptions = []suboption{
 	{name: "no_inline_ascii_resp"},
 	{name: "modern",
 		help: "enables options which will be default in future.\ncurrently: nothing"},
-	{name: "no_modern", class: ignored, set: setNoModern},
+	{name: "no_modern", set: setNoModern},
 	{name: "drop_privileges", class: ignored},
 	{name: "no_drop_privileges"}, // asks for what is so
 	{name: "relaxed_privileges"}, // of debug builds; asks for what is so
@@ -348,6 +370,8 @@ func setSlabAutomove(x *extended, value string) error {
 }
 
 func setNoModern(x *extended, _ string) error {
+	x.warn("-o no_modern: of what it turns off, slab_reassign, slab_automove and maxconns_fast are off; " +
+		"the rest has no effect")
 	if !x.chunkMaxGiven {
 		x.Extended.SlabChunkMaxBytes = slabPageBytes
 	}
