@@ -25,16 +25,14 @@ import (
 //  7. What Memory says of the pages adds up to what is held of the budget.
 func (s *Store) Check() error {
 	var errs []error
+	var held int64
 	for _, sh := range s.shards {
 		sh.mu.Lock()
 		for _, err := range sh.check() {
 			errs = append(errs, fmt.Errorf("shard %d: %w", sh.id, err))
 		}
-		sh.mu.Unlock()
-	}
-	var held int64
-	for _, sh := range s.shards {
 		held += sh.a.HeldBytes()
+		sh.mu.Unlock()
 	}
 	if held != s.budget.Taken() {
 		errs = append(errs, fmt.Errorf("store: arenas hold %d bytes, the budget has granted %d", held, s.budget.Taken()))
