@@ -107,8 +107,8 @@ func (k *soak) check() {
 	if got := st.Memory.Pages(); got != st.HeldBytes {
 		k.t.Errorf("the parts of the pages are %d bytes, %d are held", got, st.HeldBytes)
 	}
-	if most := k.s.inHandMax(); st.PinnedBytes > max(most, soakLimit/4) || st.UploadBytes > max(most, soakLimit/4) {
-		k.t.Errorf("%d bytes pinned, %d in uploads, at most %d may be", st.PinnedBytes, st.UploadBytes, most)
+	if st.PinnedBytes > max(k.s.pinnedMax(), soakLimit/4) || st.UploadBytes > max(k.s.uploadMax(), soakLimit/4*3) {
+		k.t.Errorf("%d bytes pinned, %d in uploads: too many", st.PinnedBytes, st.UploadBytes)
 	}
 }
 
