@@ -70,12 +70,12 @@ func pageBytesFor(shardLimit int64) int {
 
 // Store is the items. It is safe for concurrent use.
 type Store struct {
-	cfg     Config
-	shards  []*shard
-	mask    uint32
-	table   *slab.Classes
-	weights []float64 // of order classes, see balance
-	budget  *slab.Budget
+	cfg    Config
+	shards []*shard
+	mask   uint32
+	table  *slab.Classes
+	sizes  []float64 // of items of each order class, see balance
+	budget *slab.Budget
 
 	automove  atomic.Bool   // pages move to where they earn most
 	lastAbort atomic.Uint32 // an Abort: why a page did not move
@@ -121,7 +121,7 @@ func Open(c Config) (*Store, error) {
 		s.table = slab.FactorClasses(c.PageBytes, itemHeaderMemcached+c.ChunkMin, c.GrowthFactor)
 	}
 	s.automove.Store(true)
-	s.weights = weightsFor(s.table)
+	s.sizes = sizesOf(s.table)
 	reserve := reserveBytes(c.LimitBytes)
 	for i := range c.Shards {
 		sh, err := newShard(s, i, reserve)
