@@ -98,14 +98,7 @@ func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
 		view := sh.show(it, now)
 		view.Vivified, view.Won, view.OldTTL = true, true, -1
 		it.setTag(it.tag | winSent)
-		sh.countHit(it, o)
-		if !o.NoBump {
-			sh.bump(&it, k.Hash, now)
-		}
-		view.it = it
-		if v != nil {
-			v.VisitItem(view)
-		}
+		sh.hit(it, k, o, now, v)
 		return OK
 	}
 
@@ -126,23 +119,25 @@ func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
 			it.setTag(it.tag | winSent)
 		}
 	}
-	sh.countHit(it, o)
-	if !o.NoBump {
-		sh.bump(&it, k.Hash, now)
-	}
-	view.it = it
-	if v != nil {
-		v.VisitItem(view)
-	}
+	sh.hit(it, k, o, now, v)
 	return OK
 }
 
-func (sh *shard) countHit(it item, o *GetOptions) {
+// hit counts a hit on it, notes that it was read, and shows v the shard's
+// view, which was made before that.
+func (sh *shard) hit(it item, k Key, o *GetOptions, now Time, v Visitor) {
 	n := &sh.classes[sh.orderClass(it)]
 	if o.Touch {
 		n.touchHits++
 	} else {
 		n.getHits++
+	}
+	if !o.NoBump {
+		sh.bump(&it, k.Hash, now)
+	}
+	sh.view.it = it
+	if v != nil {
+		v.VisitItem(&sh.view)
 	}
 }
 
