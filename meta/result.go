@@ -1,20 +1,5 @@
 package meta
 
-// Status is the outcome of a request that reached the store. What a client
-// can cause is a Status, never an error.
-type Status uint8
-
-const (
-	StatusOK           Status = iota // hit, stored, deleted, counted
-	StatusMiss                       // no such item
-	StatusNotStored                  // NS: add, replace, append, prepend did not apply
-	StatusExists                     // EX: the CAS differs
-	StatusTooLarge                   // SERVER_ERROR object too large for cache
-	StatusNoMemory                   // SERVER_ERROR out of memory storing object
-	StatusReadNoMemory               // SERVER_ERROR Out of memory during read
-	StatusNonNumeric                 // CLIENT_ERROR cannot increment or decrement non-numeric value
-)
-
 // Item is what the store tells of an item, enough for every reply; and what a
 // client reads from one. Numbers are as they were before the request where
 // memcached says so (HitBefore, LastAccess).
