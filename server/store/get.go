@@ -126,14 +126,15 @@ func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
 // hit counts a hit on it, notes that it was read, and shows v the shard's
 // view, which was made before that.
 func (sh *shard) hit(it item, k Key, o *GetOptions, now Time, v Visitor) {
-	n := &sh.classes[sh.orderClass(it)]
+	oc := sh.orderClass(it)
+	n := &sh.classes[oc]
 	if o.Touch {
 		n.touchHits++
 	} else {
 		n.getHits++
 	}
 	if !o.NoBump {
-		sh.bump(&it, k.Hash, now)
+		sh.bump(oc, &it, k.Hash, now)
 	}
 	sh.view.it = it
 	if v != nil {

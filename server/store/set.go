@@ -185,9 +185,8 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 	return sh.store(both, h, o, now)
 }
 
-// bump notes that an item was read.
-func (sh *shard) bump(it *item, h uint64, now Time) {
-	oc := sh.orderClass(*it)
+// bump notes that an item of order class oc was read.
+func (sh *shard) bump(oc int, it *item, h uint64, now Time) {
 	sh.noteHit(oc, it.tag)
 	it.tag = sh.order.Hit(oc, it.r, it.tag, h)
 	it.setAccess(now.Seconds())
