@@ -77,7 +77,8 @@ type Config struct {
 	TenantsTracked  int           // --tenant-tracked: of those, how many a shard has account of
 
 	NoDump   bool   // -X: no stats detail, no dumps of keys
-	Protocol string // -B: ascii, or auto, which is also ""
+	Protocol string // -B: ascii or auto; "" is auto, or ascii with AuthFile
+	AuthFile string // -Y: file of users and passwords; "" lets everyone in
 
 	Extended Extended // -o: what has no field above
 
@@ -147,6 +148,9 @@ func (c *Config) Validate() error {
 		return &ConfigError{"-p", strconv.Itoa(d.Port),
 			fmt.Sprintf("ERROR: Invalid port number %d.", d.Port), ExitUsage}
 	}
+	if err := c.validateAuth(); err != nil {
+		return err
+	}
 	return d.validateTenants()
 }
 
@@ -170,6 +174,9 @@ func (c *Config) withDefaults() Config {
 	}
 	if d.PrefixDelim == 0 {
 		d.PrefixDelim = defaultPrefixDelim
+	}
+	if d.Protocol == "" && d.AuthFile != "" {
+		d.Protocol = "ascii"
 	}
 	d.Extended = d.Extended.withDefaults()
 	if d.Clock == nil {

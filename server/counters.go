@@ -10,6 +10,8 @@ type counters struct {
 	requests     uint64 // command lines executed
 	flushes      uint64 // cmd_flush
 	metas        uint64 // cmd_meta: me alone
+	authCmds     uint64 // auth_cmds: attempts to log in
+	authErrors   uint64 // auth_errors: those that failed
 	yields       uint64 // conn_yields
 	bytesRead    uint64
 	bytesWritten uint64
@@ -26,9 +28,9 @@ type totals struct {
 }
 
 type totalSlot struct {
-	requests, flushes, metas, yields, bytesRead, bytesWritten atomic.Uint64
+	requests, flushes, metas, authCmds, authErrors, yields, bytesRead, bytesWritten atomic.Uint64
 
-	_ [128 - 6*8]byte // two cache lines: neighbours are fetched in pairs
+	_ [128 - 8*8]byte // two cache lines: neighbours are fetched in pairs
 }
 
 // publish adds what w counted to t and empties w's counters.
@@ -40,6 +42,8 @@ func (t *totals) publish(n *counters) {
 	add(&slot.requests, n.requests)
 	add(&slot.flushes, n.flushes)
 	add(&slot.metas, n.metas)
+	add(&slot.authCmds, n.authCmds)
+	add(&slot.authErrors, n.authErrors)
 	add(&slot.yields, n.yields)
 	add(&slot.bytesRead, n.bytesRead)
 	add(&slot.bytesWritten, n.bytesWritten)
@@ -60,6 +64,8 @@ func (t *totals) sum() (n counters) {
 		n.requests += slot.requests.Load()
 		n.flushes += slot.flushes.Load()
 		n.metas += slot.metas.Load()
+		n.authCmds += slot.authCmds.Load()
+		n.authErrors += slot.authErrors.Load()
 		n.yields += slot.yields.Load()
 		n.bytesRead += slot.bytesRead.Load()
 		n.bytesWritten += slot.bytesWritten.Load()
@@ -75,6 +81,8 @@ func (t *totals) reset() {
 		slot.requests.Store(0)
 		slot.flushes.Store(0)
 		slot.metas.Store(0)
+		slot.authCmds.Store(0)
+		slot.authErrors.Store(0)
 		slot.yields.Store(0)
 		slot.bytesRead.Store(0)
 		slot.bytesWritten.Store(0)

@@ -25,6 +25,8 @@ type Server struct {
 	automove automove
 	started  store.Time
 
+	credentials atomic.Pointer[credentials] // nil without -Y
+
 	verbosity atomic.Int32  // -v, until a client says otherwise
 	flushedAt atomic.Uint32 // second of the last flush_all, 0 if there was none
 
@@ -145,7 +147,8 @@ func New(c Config) (*Server, error) {
 
 // Start listens and serves. It returns as soon as connections are accepted;
 // ctx bounds the look-up of names in -l. When it fails, the server is closed:
-// the error is a *ListenError when an address was the reason.
+// the error is a *ListenError when an address was the reason, a *ConfigError
+// when a file was.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
 		_ = s.Close(context.Background())
@@ -158,6 +161,9 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 func (s *Server) start(ctx context.Context) error {
+	if err := s.loadCredentials(); err != nil {
+		return err
+	}
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
@@ -187,6 +193,12 @@ func (s *Server) Addrs() []net.Addr {
 		addrs[i] = ln.Addr()
 	}
 	return addrs
+}
+
+// Reload reads files again that may have changed, as a signal asks for: that
+// of -Y. What is not to be had as it should be is logged, and stays as it was.
+func (s *Server) Reload() {
+	s.reloadCredentials()
 }
 
 // askShutdown is what the command shutdown does, if -A allows it.

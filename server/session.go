@@ -27,6 +27,10 @@ const (
 	phaseSkip
 	// phaseSkipLine: the rest of a line is thrown away; then after is answered.
 	phaseSkipLine
+	// phaseLogin: as phaseLine, before the peer has logged in.
+	phaseLogin
+	// phaseToken: in the user and password of a login; skip bytes in all.
+	phaseToken
 	// phaseClosed: no more input is taken.
 	phaseClosed
 )
@@ -45,9 +49,9 @@ type session struct {
 	after  meta.Error   // phaseSkipLine: to be answered at the end of the line
 	expiry uint32       // phaseKeys: of gat and gats
 	has    meta.Letters // phaseKeys: what the word asks for
-	skip   int          // phaseSkip: bytes still to throw away
+	skip   int          // phaseSkip: bytes still to throw away; phaseToken: of the token, its end included
 
-	line *[]byte // an unfinished line, or a complete one that was broken; from linePool, nil if none
+	line *[]byte // an unfinished line or token, or a complete line that was broken; from linePool, nil if none
 	at   int     // phaseKeys: (*line)[at:] is still to be read
 
 	block *block // phaseBlock
@@ -61,7 +65,11 @@ var linePool = sync.Pool{New: func() any {
 
 // newSession makes the session of a connection that was just accepted.
 func newSession(s *Server, ci *connInfo) *session {
-	return &session{srv: s, conn: ci}
+	ns := &session{srv: s, conn: ci}
+	if s.credentials.Load() != nil {
+		ns.phase = phaseLogin
+	}
+	return ns
 }
 
 // close ends the connection once its output is written.
@@ -115,6 +123,21 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 			}
 			in, s.phase = in[i+1:], phaseLine
 			w.out.buf = s.after.AppendTo(w.out.buf)
+		case phaseLogin:
+			if len(in) == 0 {
+				return len(p), verdictMore
+			}
+			if limit := s.srv.cfg.ReqsPerEvent; limit > 0 && executed >= limit {
+				w.n.yields++
+				return len(p) - len(in), verdictYield
+			}
+			executed++
+			in = in[s.readLogin(w, in):]
+		case phaseToken:
+			if len(in) == 0 {
+				return len(p), verdictMore
+			}
+			in = in[s.readToken(w, in):]
 		case phaseClosed:
 			return len(p) - len(in), verdictClose
 		}

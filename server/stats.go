@@ -100,7 +100,8 @@ func (s *Server) appendStats(dst []byte, now store.Time) []byte {
 	l.num("touch_misses", st.TouchMisses)
 	l.num("store_too_large", st.TooLarge)
 	l.num("store_no_memory", st.NoMemory)
-	l.zeros("auth_cmds", "auth_errors")
+	l.num("auth_cmds", n.authCmds)
+	l.num("auth_errors", n.authErrors)
 	if s.cfg.IdleSeconds > 0 {
 		l.num("idle_kicks", c.IdleKicks)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ func (s *Server) appendSettings(dst []byte) []byte {
 	l.num("tcp_backlog", uint64(c.Backlog))
 	l.text("binding_protocol", bindingProtocol(c.Protocol))
 	l.yes("auth_enabled_sasl", false)
-	l.yes("auth_enabled_ascii", false)
+	l.text("auth_enabled_ascii", cmp.Or(c.AuthFile, "no"))
 	l.num("item_size_max", uint64(c.ItemMaxBytes))
 	l.yes("maxconns_fast", !c.NoMaxConnsFast)
 	l.num("hashpower_init", uint64(x.HashPower))

@@ -78,6 +78,9 @@ func (f *flags) apply(x *extended) {
 		x.Backlog = math.MaxInt16 // the kernel takes it for as many as it allows
 	}
 	x.Protocol = string(f.Protocol)
+	if f.AuthFile != nil {
+		x.AuthFile = *f.AuthFile
+	}
 	x.ItemMaxBytes = int(f.ItemMax)
 	x.FlushDisabled = f.NoFlush
 	x.NoDump = f.NoDump
@@ -110,6 +113,8 @@ func (f *flags) check(x *extended) error {
 		return refuse(exitUsage, "Cannot set item size limit higher than 1/2 of memory max.")
 	case f.ItemMax > itemMaxBytes:
 		return refuse(exitUsage, "Cannot set item size limit higher than a gigabyte.")
+	case f.AuthFile != nil && *f.AuthFile == "": // in the configuration that is no authentication
+		return refuse(exitError, "Could not open authfile [] for reading, error no such file or directory")
 	}
 	if err := f.checkChunks(x); err != nil {
 		return err

@@ -42,13 +42,13 @@ type flags struct {
 	Requests   number    `short:"R" name:"max-reqs-per-event" placeholder:"num" default:"20" positive:"Number of requests per event must be greater than 0" help:"maximum number of requests per event, limits the\nrequests processed per connection to prevent\nstarvation (default: 20)"`
 	NoCAS      bool      `short:"C" name:"disable-cas" help:"disable use of CAS"`
 	Backlog    number    `short:"b" name:"listen-backlog" placeholder:"num" default:"1024" help:"set the backlog queue limit (default: 1024)"`
-	Protocol   protocol  `short:"B" placeholder:"name" default:"auto" help:"protocol - ascii or auto (default: auto-negotiate)"`
+	Protocol   protocol  `short:"B" placeholder:"name" help:"protocol - ascii or auto (default: auto-negotiate)"`
 	ItemMax    itemSize  `short:"I" name:"max-item-size" placeholder:"num" default:"1m" help:"adjusts max item size\n(default: 1m, min: 1k, max: 1024m)"`
 	SASL       noSwitch  `short:"S" name:"enable-sasl" refused:"This server is not built with SASL support." hidden:""`
 	NoFlush    bool      `short:"F" name:"disable-flush-all" help:"disable flush_all command"`
 	NoDump     bool      `short:"X" name:"disable-dumping" help:"disable stats cachedump, stats detail, and lru_crawler metadump"`
 	NoWatch    bool      `short:"W" name:"disable-watch" help:"disable watch commands (live logging)"`
-	AuthFile   noValue   `short:"Y" refused:"quarryd: -Y: this server is not built with authentication tokens" hidden:""`
+	AuthFile   *string   `short:"Y" placeholder:"file" help:"enable ASCII protocol authentication. format:\nuser:pass\\nuser2:pass2\\n\nread again on SIGHUP"`
 	MemoryFile noValue   `short:"e" refused:"quarryd: -e: this server is not built with warm restarts" hidden:""`
 	TLS        noSwitch  `short:"Z" name:"enable-ssl" refused:"This server is not built with TLS support." hidden:""`
 	NAPIIDs    number    `short:"N" name:"napi-ids" positive:"Maximum number of NAPI IDs must be greater than 0" unused:"-N: connections are not spread by NIC queue" hidden:""`
@@ -134,7 +134,7 @@ func (d *tenantDelimiter) Decode(ctx *kong.DecodeContext) error {
 	return nil
 }
 
-// protocol is -B.
+// protocol is -B: "" if not given.
 type protocol string
 
 // Decode implements kong.MapperValue.

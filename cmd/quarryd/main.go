@@ -86,7 +86,9 @@ func newParser(f *flags) (*kong.Kong, error) {
 func (f *flags) serve(cfg server.Config) error {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGINT, unix.SIGTERM, unix.SIGUSR1)
-	signal.Ignore(unix.SIGPIPE, unix.SIGHUP) // HUP: there are no files to read again
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, unix.SIGHUP)
+	signal.Ignore(unix.SIGPIPE)
 	if f.CoreDumps {
 		if err := allowCores(); err != nil {
 			return err
@@ -120,12 +122,18 @@ func (f *flags) serve(cfg server.Config) error {
 		}
 	}
 
-	select {
-	case s := <-ended:
-		if s == unix.SIGUSR1 {
-			slog.Info("Gracefully stopping")
+	for serving := true; serving; {
+		select {
+		case <-reload:
+			srv.Reload()
+		case s := <-ended:
+			if s == unix.SIGUSR1 {
+				slog.Info("Gracefully stopping")
+			}
+			serving = false
+		case <-srv.ShutdownAsked():
+			serving = false
 		}
-	case <-srv.ShutdownAsked():
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

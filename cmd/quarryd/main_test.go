@@ -136,7 +136,9 @@ func TestRefusals(t *testing.T) {
 		{args: "-m -1", code: 64, text: "quarryd: -m -1: memory cannot be less than nothing\n", ours: true},
 
 		{args: "-Z", code: 64, text: "This server is not built with TLS support.\n", ours: true},
-		{args: "-Y /x", code: 64, text: "quarryd: -Y: this server is not built with authentication tokens\n", ours: true},
+		{args: "-Y ''", code: 1, text: "Could not open authfile [] for reading, error no such file or directory\n", ours: true},
+		{args: "-Y /dev/null -B auto", code: 64, text: "ERROR: You cannot allow the BINARY protocol while using ascii authentication tokens.\n"},
+		{args: "-Y /dev/null -U 5", code: 64, text: "Cannot use UDP with ascii authentication enabled (-U 0 to disable)\n"},
 		{args: "-e /x", code: 64, text: "quarryd: -e: this server is not built with warm restarts\n", ours: true},
 		{args: "-B binary", code: 64, text: "quarryd: -B binary: this server is not built with the binary protocol\n", ours: true},
 
@@ -295,7 +297,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("no line %q", want)
 		}
 	}
-	for _, word := range []string{"enable-ssl", "ssl_", "sasl", "ext_path", "proxy_", "auth-file", "memory-file", "drop_privileges"} {
+	for _, word := range []string{"enable-ssl", "ssl_", "sasl", "ext_path", "proxy_", "memory-file", "drop_privileges"} {
 		if strings.Contains(strings.ToLower(got.stdout), word) {
 			t.Errorf("help has %q, which is refused or ignored", word)
 		}
@@ -485,6 +487,69 @@ func TestTenantFlags(t *testing.T) {
 		}
 	}
 	p.end(t, unix.SIGTERM)
+}
+
+// The password file is read again on SIGHUP; a bad one changes nothing.
+func TestAuthFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "users")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("ann:first\n")
+	p := start(t, "-p", "-1", "-Y", path)
+	addr := p.tcp(t)
+	login := func(password string) string {
+		return ask(t, "tcp", addr, fmt.Sprintf("set a 0 0 %d\r\nann %s", len("ann ")+len(password), password))
+	}
+	hangUp := func(says string) {
+		t.Helper()
+		n := strings.Count(p.stderr.String(), says)
+		if err := p.cmd.Process.Signal(unix.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		await(t, says, func() bool { return strings.Count(p.stderr.String(), says) > n })
+	}
+	const failed = "CLIENT_ERROR authentication failure"
+	want := func(first, second string) {
+		t.Helper()
+		if got := login("first"); got != first {
+			t.Errorf("the first password: got %q want %q", got, first)
+		}
+		if got := login("second"); got != second {
+			t.Errorf("the second password: got %q want %q", got, second)
+		}
+	}
+	if got := ask(t, "tcp", addr, "version"); got != "CLIENT_ERROR unauthenticated" {
+		t.Errorf("version: got %q", got)
+	}
+	want("STORED", failed)
+	write("ann:second")
+	want("STORED", failed)
+	hangUp("authfile read again")
+	want(failed, "STORED")
+	write("no colon\n")
+	hangUp("authfile not read again")
+	want(failed, "STORED")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	hangUp("authfile not read again")
+	want(failed, "STORED")
+	p.end(t, unix.SIGTERM)
+
+	write("malformed")
+	for path, text := range map[string]string{
+		path:            "Authfile [" + path + "] has a malformed entry. Should be 'user:password'\n",
+		"/no/such/file": "Could not open authfile [/no/such/file] for reading, error no such file or directory\n",
+	} {
+		got := finish(t, quarryd, "quarryd", "-p", "-1", "-Y", path)
+		if got.code != 1 || !strings.HasSuffix(got.stderr, text) {
+			t.Errorf("got %d %q want 1 %q", got.code, got.stderr, text)
+		}
+	}
 }
 
 func TestShutdownCommand(t *testing.T) {
