@@ -133,7 +133,9 @@ func (sh *shard) commitNew(it item, h uint64, o *SetOptions, now Time) SetResult
 
 // storeNew is store for a key that had no item.
 func (sh *shard) storeNew(it item, h uint64, o *SetOptions, now Time) SetResult {
-	sh.noteInsert(sh.orderClass(it))
+	if sh.tenants == nil || !sh.atQuota(it) {
+		sh.noteInsert(sh.orderClass(it))
+	}
 	return sh.store(it, h, o, now)
 }
 

@@ -209,8 +209,18 @@ func (sh *shard) isGone(r slab.Ref, now Time) bool {
 	return isExpired(it, now.Seconds()) || sh.isFlushed(it)
 }
 
-// evict frees an item to make room, and counts what it was.
+// evict frees an item to make room for any other, which the balance between
+// classes learns from.
 func (sh *shard) evict(r slab.Ref, now Time) {
+	if !sh.isGone(r, now) {
+		it := sh.item(r)
+		sh.noteEvicted(sh.orderClass(it), it.tag)
+	}
+	sh.remove(r, now)
+}
+
+// remove frees an item, and counts what it was.
+func (sh *shard) remove(r slab.Ref, now Time) {
 	it := sh.item(r)
 	second := now.Seconds()
 	n := &sh.classes[sh.orderClass(it)]
@@ -222,7 +232,6 @@ func (sh *shard) evict(r slab.Ref, now Time) {
 		}
 	} else {
 		n.evicted++
-		sh.noteEvicted(sh.orderClass(it), it.tag)
 		n.directReclaims++
 		if it.expiry() != 0 {
 			n.evictedNonzero++

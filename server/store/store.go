@@ -74,7 +74,7 @@ type Store struct {
 	shards []*shard
 	mask   uint32
 	table  *slab.Classes
-	sizes  []float64 // of items of each order class, see balance
+	sizes  []float64 // of items of each order class, see sizesOf
 	budget *slab.Budget
 
 	automove  atomic.Bool   // pages move to where they earn most

@@ -154,6 +154,13 @@ func (sh *shard) linked(it item, h uint64, now Time) {
 	}
 }
 
+// atQuota reports whether item it, which is not linked yet, will make its
+// tenant lose another.
+func (sh *shard) atQuota(it item) bool {
+	r := sh.tenants.findOrOther(it.key())
+	return r.memoryMax > 0 && r.bytes+int64(it.footprint()) > r.memoryMax
+}
+
 // evictOwn evicts items of r until at most limit bytes are left, without
 // item keep, in whose class it looks first; 0 is none.
 func (sh *shard) evictOwn(r *tenant, keep slab.Ref, limit int64, now Time) {
@@ -169,7 +176,7 @@ func (sh *shard) evictOwn(r *tenant, keep slab.Ref, limit int64, now Time) {
 		if !sh.isGone(victim, now) {
 			r.n.evictedOwn++
 		}
-		sh.evict(victim, now)
+		sh.remove(victim, now)
 	}
 }
 
