@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,19 +15,13 @@ import (
 // TestGomemcache uses the Go client that most programs use, over TCP and over
 // a unix socket.
 func TestGomemcache(t *testing.T) {
-	t.Run("tcp", func(t *testing.T) {
-		_, addr := startServer(t, Config{})
-		testGomemcache(t, addr)
-	})
-	t.Run("unix", func(t *testing.T) {
-		path := socketPath(t)
-		startServer(t, Config{UnixSocket: path})
-		testGomemcache(t, path)
-	})
+	for _, transport := range tcpAndUnix {
+		t.Run(transport, func(t *testing.T) { testGomemcache(t, newClientHost(t, transport)) })
+	}
 }
 
-func testGomemcache(t *testing.T, addr string) {
-	c := memcache.New(addr)
+func testGomemcache(t *testing.T, h *clientHost) {
+	c := memcache.New(h.addr)
 	defer c.Close()
 	c.Timeout = 10 * time.Second
 	must := func(what string, err error) {
@@ -95,6 +90,15 @@ func testGomemcache(t *testing.T, addr string) {
 		t.Errorf("get and touch: got %q, want %q", got.Value, "new")
 	}
 
+	must("set with a time", c.Set(&memcache.Item{Key: "t", Value: []byte("x"), Expiration: 100}))
+	h.clock.Advance(101 * time.Second)
+	_, err = c.Get("t")
+	want("get of an expired item", err, memcache.ErrCacheMiss)
+	value("l", "new")
+	h.clock.Advance(1000 * time.Second)
+	_, err = c.Get("l")
+	want("get of one that was touched", err, memcache.ErrCacheMiss)
+
 	var keys []string
 	for i := range 200 {
 		key := fmt.Sprintf("multi-%d", i)
@@ -144,4 +148,21 @@ func testGomemcache(t *testing.T, addr string) {
 	must("flush", c.DeleteAll())
 	_, err = c.Get("n")
 	want("get after flush", err, memcache.ErrCacheMiss)
+	want("set with a key too long", c.Set(&memcache.Item{Key: strings.Repeat("k", 251)}), memcache.ErrMalformedKey)
+
+	// What was cached is gone with the server, and the idle connections break;
+	// then the client connects anew.
+	must("set", c.Set(&memcache.Item{Key: "before", Value: []byte("x")}))
+	h.restart(t)
+	for range 20 {
+		if _, err = c.Get("before"); errors.Is(err, memcache.ErrCacheMiss) {
+			break
+		}
+	}
+	want("get of what the server took with it", err, memcache.ErrCacheMiss)
+	must("set", c.Set(&memcache.Item{Key: "after", Value: []byte("x")}))
+	value("after", "x")
+	if _, err := memcache.New("127.0.0.1:1").Get("k"); err == nil || errors.Is(err, memcache.ErrCacheMiss) {
+		t.Errorf("get without a server: got %v", err)
+	}
 }

@@ -2,10 +2,16 @@
 program with pymemcache would. Any difference ends it with a traceback."""
 
 import sys
+import time
 
 from pymemcache.client.base import Client, PooledClient
 from pymemcache.client.hash import HashClient
-from pymemcache.exceptions import MemcacheClientError, MemcacheServerError
+from pymemcache.client.retrying import RetryingClient
+from pymemcache.exceptions import (
+    MemcacheClientError,
+    MemcacheIllegalInputError,
+    MemcacheServerError,
+)
 
 
 def server(addr):
@@ -17,6 +23,19 @@ def server(addr):
 
 def check(got, want):
     assert got == want, "got %r, want %r" % (got, want)
+
+
+def fails(errors, call, *args, **kwargs):
+    try:
+        got = call(*args, **kwargs)
+    except errors:
+        return
+    raise AssertionError("no error, but %r" % (got,))
+
+
+def ask(line):
+    print(line, flush=True)
+    sys.stdin.readline()
 
 
 def stores(c):
@@ -56,12 +75,7 @@ def numbers(c):
     check(c.incr("n", 18446744073709551615), 18446744073709551615)
     check(c.incr("miss", 1), None)
     c.set("text", "abc", noreply=False)
-    try:
-        c.incr("text", 1)
-    except MemcacheClientError:
-        pass
-    else:
-        raise AssertionError("incr of text: no error")
+    fails(MemcacheClientError, c.incr, "text", 1)
 
 
 def many(c):
@@ -92,21 +106,33 @@ def times(c):
     check(c.touch("t", expire=-1, noreply=False), True)
     check(c.get("t"), None)
     check(c.touch("t", expire=10, noreply=False), False)
+    check(c.set("t", "x", expire=100, noreply=False), True)
+    check(c.set("at", "x", expire=int(time.time()) + 3600, noreply=False), True)
+    check(c.set("kept", "x", expire=100, noreply=False), True)
+    check(c.touch("kept", expire=1000, noreply=False), True)
+    if hasattr(c, "gat"):
+        check(c.set("got", "x", expire=100, noreply=False), True)
+        check(c.gat("got", expire=1000), b"x")
+        check(c.gats("got", expire=1000)[0], b"x")
+        check(c.gat("miss", expire=1000), None)
+    else:
+        check(c.set("got", "x", expire=1000, noreply=False), True)
+    ask("advance 101")
+    check(sorted(c.get_many(["t", "at", "kept", "got"])), ["at", "got", "kept"])
+    ask("advance 1000")
+    check(sorted(c.get_many(["t", "kept", "got"])), [])
 
 
 def sizes(c):
     large = b"0123456789abcdef" * (1000000 // 16)
     check(c.set("large", large, noreply=False), True)
     check(c.get("large"), large)
-    try:
-        c.set("large", b"x" * (2 << 20), noreply=False)
-    except MemcacheServerError:
-        pass
-    else:
-        raise AssertionError("set over the limit: no error")
+    fails(MemcacheServerError, c.set, "large", b"x" * (2 << 20), noreply=False)
     check(c.get("large"), None)
     key = "k" * 250
     check(c.set(key, "x", noreply=False), True)
+    check(c.get(key), b"x")
+    fails(MemcacheIllegalInputError, c.set, "k" + key, "x")
     check(c.get(key), b"x")
 
 
@@ -125,6 +151,24 @@ def rest(c):
     check(c.get("n"), None)
 
 
+def restart(c):
+    """What was cached is gone with the server, and one request with it; then
+    the client connects anew. A client that tries again sees nothing of it."""
+    check(c.set("before", "x", noreply=False), True)
+    ask("restart")
+    fails((ConnectionError, MemcacheServerError), c.get, "before")
+    check(c.get("before"), None)
+    check(c.set("before", "x", noreply=False), True)
+    again = RetryingClient(c, attempts=2)
+    ask("restart")
+    check(again.get("before"), None)
+    check(again.set("after", "x", noreply=False), True)
+    check(c.get("after"), b"x")
+    c.close()
+    gone = Client(addr + "-gone" if isinstance(addr, str) else ("127.0.0.1", 1), timeout=20, connect_timeout=20)
+    fails(OSError, gone.get, "k")
+
+
 def suite(c):
     for part in (stores, cas, numbers, many, quiet, times, sizes, rest):
         part(c)
@@ -134,8 +178,9 @@ def suite(c):
 addr = server(sys.argv[1])
 suite(Client(addr, timeout=20, connect_timeout=20))
 suite(PooledClient(addr, max_pool_size=4, timeout=20, connect_timeout=20))
+restart(Client(addr, timeout=20, connect_timeout=20))
 hashed = HashClient([addr], timeout=20, connect_timeout=20)
 stores(hashed)
 many(hashed)
 hashed.close()
-print("pymemcache: ok")
+print("ok")

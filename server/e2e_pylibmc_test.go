@@ -1,0 +1,10 @@
+package server
+
+import "testing"
+
+// TestPylibmc runs a program that uses pylibmc, which is libmemcached in
+// Python.
+func TestPylibmc(t *testing.T) {
+	python := pythonWith(t, "pylibmc")
+	clientOver(t, tcpAndUnix, python, "-B", "testdata/pylibmc_e2e.py", "text")
+}
