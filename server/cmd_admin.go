@@ -19,6 +19,13 @@ const verbosityMax = 2
 func (s *session) admin(w *worker) {
 	r := &w.req
 	switch r.Op {
+	case meta.OpQuit, meta.OpWatch, meta.OpCrawler:
+		if s.conn.overUDP() { // there is no connection to close, nor to write to later
+			w.fail(r, meta.ErrUnknown)
+			return
+		}
+	}
+	switch r.Op {
 	case meta.OpNoop:
 		w.out.buf = meta.CodeMN.AppendTo(w.out.buf)
 	case meta.OpVersion:

@@ -44,9 +44,9 @@ const (
 type Config struct {
 	Port       int      // -p: TCP port; 0 is 11211, -1 any free one
 	TCPOff     bool     // -p 0
-	UDPPort    int      // -U: shown in settings
+	UDPPort    int      // -U: 0 is off, -1 any free one; on the addresses of Listen
 	Listen     []string // -l: each a list of addresses; none is the loopback
-	UnixSocket string   // -s: path; TCP is off then
+	UnixSocket string   // -s: path; TCP and UDP are off then
 	UnixMask   uint32   // -a: mode of the socket file
 	PortFile   string   // $MEMCACHED_PORT_FILENAME: told the ports that were bound
 
@@ -147,6 +147,9 @@ func (c *Config) Validate() error {
 	case d.Port < -1 || d.Port > portMax:
 		return &ConfigError{"-p", strconv.Itoa(d.Port),
 			fmt.Sprintf("ERROR: Invalid port number %d.", d.Port), ExitUsage}
+	case d.UDPPort < -1 || d.UDPPort > portMax:
+		return &ConfigError{"-U", strconv.Itoa(d.UDPPort),
+			fmt.Sprintf("ERROR: Invalid port number %d.", d.UDPPort), ExitUsage}
 	}
 	if err := c.validateAuth(); err != nil {
 		return err

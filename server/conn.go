@@ -18,6 +18,7 @@ type transport uint8
 const (
 	transportTCP transport = iota
 	transportUnix
+	transportUDP
 )
 
 // connState is what a connection is doing, as `stats conns` shows it. Source:
@@ -53,8 +54,8 @@ func (r closeReason) String() string { return closeReasonNames[r] }
 // connInfo is what is known about a connection apart from what it says. Its
 // atomics are written by whoever drives the connection and read by anyone.
 type connInfo struct {
-	listener *listener // it came through; has the tag and the transport
-	remote   netip.AddrPort
+	listener *listener      // it came through; has the tag and the transport
+	remote   netip.AddrPort // over UDP, who sent the datagram; its goroutine's alone then
 	local    netip.AddrPort // both zero on a unix socket
 	opened   store.Time
 
@@ -73,6 +74,9 @@ func (ci *connInfo) setState(st connState) {
 		ci.state.Store(uint32(st))
 	}
 }
+
+// overUDP reports whether the session has a datagram to talk to.
+func (ci *connInfo) overUDP() bool { return ci.listener.transport == transportUDP }
 
 // setReason says why the connection ends. The first reason stays.
 func (ci *connInfo) setReason(r closeReason) {

@@ -51,6 +51,9 @@ func (s *session) reject(w *worker, e meta.Error) {
 			e = meta.ErrFlushNotAllowed
 		}
 	}
+	if e == meta.ErrUnknown && s.conn.overUDP() {
+		return // it may be an answer of another server
+	}
 	w.fail(r, e)
 	switch {
 	case e.Closes():

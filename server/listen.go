@@ -69,6 +69,11 @@ func (s *Server) listen(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.cfg.UDPPort != 0 {
+		if err := s.listenUDP(ctx); err != nil {
+			return &ListenError{fmt.Sprintf("UDP port %d", s.cfg.UDPPort), err}
+		}
+	}
 	if s.cfg.PortFile != "" {
 		if err := s.writePortFile(s.cfg.PortFile); err != nil {
 			s.log.Warn("ports not written", "error", err)
@@ -95,26 +100,38 @@ func (s *Server) listenNet(ctx context.Context) error {
 	return nil
 }
 
-// listenTCP opens the listeners of one item of -l: one for each address that
-// its hosts resolve to. As in memcached an address that is in use is left out
-// if another one is not, and so is a family that the machine does not have.
+// listenTCP opens the listeners of one item of -l.
 func (s *Server) listenTCP(ctx context.Context, a address) error {
+	lc := net.ListenConfig{KeepAlive: -1, Control: s.prepareSocket} // keep-alive comes from the listener
+	lc.SetMultipathTCP(false)
+	return a.openAll(ctx, func(family string, at netip.AddrPort) (port int, err error) {
+		ln, err := lc.Listen(ctx, "tcp"+family, at.String())
+		if err != nil {
+			return 0, err
+		}
+		return ln.Addr().(*net.TCPAddr).Port, s.addListener(ln, transportTCP, a.tag)
+	})
+}
+
+// openAll opens a socket for each address that a's hosts resolve to: open is
+// given "4" or "6", and gives the port that it got. As in memcached an address
+// that is in use is left out if another one is not, and so is a family that
+// the machine does not have.
+func (a *address) openAll(ctx context.Context, open func(family string, at netip.AddrPort) (port int, err error)) error {
 	ips, err := a.resolve(ctx)
 	if err != nil {
 		return err
 	}
-	lc := net.ListenConfig{KeepAlive: -1, Control: s.prepareSocket} // keep-alive comes from the listener
-	lc.SetMultipathTCP(false)
 	port, opened := a.port, 0
 	var leftOut error
 	for i, ip := range ips {
-		network := "tcp4"
+		family := "4"
 		if ip.Is6() {
-			network = "tcp6"
+			family = "6"
 		}
-		ln, err := lc.Listen(ctx, network, netip.AddrPortFrom(ip, uint16(port)).String())
+		bound, err := open(family, netip.AddrPortFrom(ip, uint16(port)))
 		if errors.Is(err, unix.EADDRINUSE) && a.port == 0 && port != 0 {
-			ln, err = lc.Listen(ctx, network, netip.AddrPortFrom(ip, 0).String())
+			bound, err = open(family, netip.AddrPortFrom(ip, 0))
 		}
 		switch {
 		case err == nil:
@@ -125,10 +142,7 @@ func (s *Server) listenTCP(ctx context.Context, a address) error {
 			return err
 		}
 		if port == 0 { // the other addresses get the same port, where they can
-			port = ln.Addr().(*net.TCPAddr).Port
-		}
-		if err := s.addListener(ln, transportTCP, a.tag); err != nil {
-			return err
+			port = bound
 		}
 		opened++
 	}
@@ -236,16 +250,23 @@ func (s *Server) listenUnix(ctx context.Context, path string) error {
 // MEMCACHED_PORT_FILENAME.
 func (s *Server) writePortFile(name string) error {
 	var text []byte
-	for _, ln := range s.listeners {
-		tcp, ok := ln.Addr().(*net.TCPAddr)
-		if !ok {
+	for _, a := range s.Addrs() {
+		var transport string
+		var ip net.IP
+		var port int
+		switch a := a.(type) {
+		case *net.TCPAddr:
+			transport, ip, port = "TCP", a.IP, a.Port
+		case *net.UDPAddr:
+			transport, ip, port = "UDP", a.IP, a.Port
+		default:
 			continue
 		}
 		family := "INET"
-		if tcp.IP.To4() == nil {
+		if ip.To4() == nil {
 			family = "INET6"
 		}
-		text = fmt.Appendf(text, "TCP %s: %d\n", family, tcp.Port)
+		text = fmt.Appendf(text, "%s %s: %d\n", transport, family, port)
 	}
 	if err := os.WriteFile(name+".lck", text, 0o666); err != nil {
 		return err

@@ -201,7 +201,8 @@ func startMemcached(t testing.TB, flags []string) func() (net.Conn, error) {
 	var addr string
 	p.await(t, "its port", func() bool {
 		data, err := os.ReadFile(portFile)
-		_, port, ok := strings.Cut(strings.TrimSpace(string(data)), "TCP INET: ")
+		_, port, ok := strings.Cut(string(data), "TCP INET: ")
+		port, _, _ = strings.Cut(port, "\n")
 		addr = "127.0.0.1:" + port
 		return err == nil && ok
 	})

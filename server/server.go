@@ -31,6 +31,7 @@ type Server struct {
 	flushedAt atomic.Uint32 // second of the last flush_all, 0 if there was none
 
 	listeners []*listener
+	udp       []*udpSocket
 	loops     []*loop
 	conns     registry
 	counts    connCounts
@@ -38,7 +39,7 @@ type Server struct {
 
 	stop      chan struct{}  // closed when the server starts to close
 	cancel    func()         // ends the store's background work
-	accepting sync.WaitGroup // the goroutines that accept
+	accepting sync.WaitGroup // the goroutines that accept, or serve UDP
 	chores    sync.WaitGroup // the background goroutines
 	closeOnce sync.Once
 	serving   atomic.Bool   // Start has succeeded
@@ -62,7 +63,7 @@ type connCounts struct {
 }
 
 // connFigures are the figures of connections in `stats`, counted as memcached
-// counts them: listeners are connections too.
+// counts them: listeners and sockets of UDP are connections too.
 type connFigures struct {
 	Current, Total, Rejected, Structures, IdleKicks uint64
 	Accepting, ListenDisabled, ListenDisabledMicros uint64
@@ -70,7 +71,7 @@ type connFigures struct {
 
 // connStats is the state of all connections now.
 func (s *Server) connStats() connFigures {
-	n := uint64(len(s.listeners))
+	n := uint64(len(s.listeners) + len(s.udp))
 	f := connFigures{
 		Current:    uint64(s.counts.current.Load()) + n - min(n, 1), // memcached leaves one out
 		Total:      s.counts.total.Load() + n,
@@ -177,6 +178,9 @@ func (s *Server) start(ctx context.Context) error {
 	for _, ln := range s.listeners {
 		s.accepting.Go(func() { s.accept(ln) })
 	}
+	for _, u := range s.udp {
+		s.accepting.Go(u.serve)
+	}
 	var background context.Context
 	background, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.chores.Go(func() { s.store.Background(background, s.clock) })
@@ -186,11 +190,14 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// Addrs are the addresses that the server listens on.
+// Addrs are the addresses that the server listens on, those of UDP last.
 func (s *Server) Addrs() []net.Addr {
-	addrs := make([]net.Addr, len(s.listeners))
-	for i, ln := range s.listeners {
-		addrs[i] = ln.Addr()
+	addrs := make([]net.Addr, 0, len(s.listeners)+len(s.udp))
+	for _, ln := range s.listeners {
+		addrs = append(addrs, ln.Addr())
+	}
+	for _, u := range s.udp {
+		addrs = append(addrs, u.pc.LocalAddr())
 	}
 	return addrs
 }
@@ -238,6 +245,9 @@ func (s *Server) shutDown() {
 	s.cancel()
 	for _, ln := range s.listeners {
 		_ = ln.Close()
+	}
+	for _, u := range s.udp {
+		_ = u.pc.Close()
 	}
 	s.accepting.Wait()
 	s.conns.joining.Wait()

@@ -23,13 +23,14 @@ var connStateNames = [...]string{
 // connRow is a connection or a listener in stats conns.
 type connRow struct {
 	fd           int
+	udp          bool
 	addr, listen string
 	state        string
 	idleSeconds  int64
 }
 
-// appendConnStats answers stats conns, by descriptor: listeners and
-// connections. asking is the connection that asks.
+// appendConnStats answers stats conns, by descriptor: listeners, sockets of
+// UDP, and connections. asking is the connection that asks.
 func (s *Server) appendConnStats(dst []byte, asking *connInfo, now store.Time) []byte {
 	var rows []connRow
 	for _, ln := range s.listeners {
@@ -40,11 +41,25 @@ func (s *Server) appendConnStats(dst []byte, asking *connInfo, now store.Time) [
 			idleSeconds: idleSeconds(s.started, now),
 		})
 	}
+	for _, u := range s.udp {
+		row := connRow{
+			fd:          int(u.fd.Load()),
+			udp:         true,
+			addr:        addressText("udp", u.local),
+			state:       connStateNames[connRead],
+			idleSeconds: idleSeconds(store.Time(u.lastRead.Load()), now),
+		}
+		if &u.connInfo == asking {
+			row.addr, row.listen = addressText("udp", u.remote), row.addr
+			row.state = connStateNames[connParseCmd]
+		}
+		rows = append(rows, row)
+	}
 	s.conns.each(func(c *conn) {
 		row := connRow{
 			fd:          int(c.fd.Load()),
-			addr:        addressText(c.remote),
-			listen:      addressText(c.local),
+			addr:        addressText("tcp", c.remote),
+			listen:      addressText("tcp", c.local),
 			state:       connStateNames[c.state.Load()],
 			idleSeconds: idleSeconds(store.Time(c.lastRead.Load()), now),
 		}
@@ -62,6 +77,9 @@ func (s *Server) appendConnStats(dst []byte, asking *connInfo, now store.Time) [
 	l := statLines(dst)
 	for _, row := range rows {
 		prefix := strconv.Itoa(row.fd) + ":"
+		if row.udp {
+			l.text(prefix+"UDP", "UDP")
+		}
 		l.text(prefix+"addr", row.addr)
 		if row.listen != "" {
 			l.text(prefix+"listen_addr", row.listen)
@@ -81,17 +99,17 @@ func idleSeconds(then, now store.Time) int64 {
 func (ln *listener) address() string {
 	switch a := ln.Addr().(type) {
 	case *net.TCPAddr:
-		return addressText(a.AddrPort())
+		return addressText("tcp", a.AddrPort())
 	case *net.UnixAddr:
 		return "unix:" + a.Name
 	}
 	return ""
 }
 
-// addressText is a TCP address as stats conns shows it.
-func addressText(a netip.AddrPort) string {
+// addressText is an address as stats conns shows it. transport is tcp or udp.
+func addressText(transport string, a netip.AddrPort) string {
 	if a.Addr().Is6() && !a.Addr().Is4In6() {
-		return "tcp6:" + a.String()
+		return transport + "6:" + a.String()
 	}
-	return "tcp:" + netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String()
+	return transport + ":" + netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String()
 }

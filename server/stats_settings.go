@@ -16,7 +16,7 @@ func (s *Server) appendSettings(dst []byte) []byte {
 	l.num("maxbytes", uint64(s.store.LimitBytes()))
 	l.num("maxconns", uint64(c.MaxConns))
 	l.num("tcpport", uint64(s.tcpPort()))
-	l.num("udpport", uint64(max(c.UDPPort, 0)))
+	l.num("udpport", uint64(s.udpPort()))
 	l.text("inter", orNull(strings.Join(c.Listen, ",")))
 	l.num("verbosity", uint64(s.verbosity.Load()))
 	l.num("oldest", s.oldest())
@@ -27,7 +27,7 @@ func (s *Server) appendSettings(dst []byte) []byte {
 	l.fixed("growth_factor", c.GrowthFactor, 2) // 0 is Quarry's own table
 	l.num("chunk_size", uint64(c.ChunkMin))
 	l.num("num_threads", uint64(c.Threads))
-	l.num("num_threads_per_udp", uint64(c.Threads))
+	l.num("num_threads_per_udp", 1)
 	l.text("stat_key_prefix", string([]byte{c.PrefixDelim}))
 	l.yes("detail_enabled", s.prefixes.on.Load())
 	l.num("reqs_per_event", uint64(c.ReqsPerEvent)) // 0: bounded by bytes alone
@@ -122,4 +122,12 @@ func (s *Server) tcpPort() int {
 		}
 	}
 	return 0
+}
+
+// udpPort is the same for UDP, and 0 if it is off.
+func (s *Server) udpPort() int {
+	if s.cfg.UDPPort < 0 && len(s.udp) > 0 {
+		return int(s.udp[0].local.Port())
+	}
+	return max(s.cfg.UDPPort, 0)
 }

@@ -189,7 +189,4 @@ func (f *flags) ports(x *extended) {
 	case x.UDPPort != 0:
 		x.Port = x.UDPPort
 	}
-	if x.UDPPort != 0 {
-		x.warn("-U %d: UDP is not served", x.UDPPort)
-	}
 }

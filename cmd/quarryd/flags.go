@@ -17,7 +17,7 @@ import (
 // no long form; own, that it is Quarry's, not memcached's.
 type flags struct {
 	Port       *number   `short:"p" placeholder:"num" help:"TCP port to listen on (default: 11211)\n0 is off, -1 any free one"`
-	UDPPort    *number   `short:"U" name:"udp-port" placeholder:"num" help:"UDP port to listen on (default: 0, off)\nnot served yet: another number is accepted with a warning"`
+	UDPPort    *number   `short:"U" name:"udp-port" placeholder:"num" help:"UDP port to listen on (default: 0, off)\nwithout -p the TCP port, too"`
 	UnixSocket string    `short:"s" placeholder:"file" help:"UNIX socket to listen on (disables network support)"`
 	UnixMask   mode      `short:"a" placeholder:"mask" default:"700" help:"access mask for UNIX socket, in octal (default: 700)"`
 	Shutdown   bool      `short:"A" name:"enable-shutdown" help:"enable ascii \"shutdown\" command"`

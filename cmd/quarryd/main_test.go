@@ -561,11 +561,11 @@ func TestShutdownCommand(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	p := start(t, "-p", "-1", "-U", "5", "-k", "-o", "modern,hashpower=20,relaxed_privileges")
+	p := start(t, "-p", "-1", "-k", "-o", "modern,hashpower=20,relaxed_privileges")
 	p.tcp(t)
 	p.end(t, unix.SIGTERM)
 	text := p.stderr.String()
-	for _, want := range []string{"-U 5: UDP is not served", "-k: memory is not locked", "-o hashpower is accepted"} {
+	for _, want := range []string{"-k: memory is not locked", "-o hashpower is accepted"} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("want one line with %q: %s", want, text)
 		}
