@@ -130,6 +130,9 @@ func removePID(path string) {
 // what they are, whatever -u says.
 func assumeUser(name string) error {
 	if os.Getuid() != 0 && os.Geteuid() != 0 {
+		if u, err := user.Current(); err == nil && name != "" && name != u.Username {
+			slog.Warn(fmt.Sprintf("-u %s: not started as root, so this stays %s", name, u.Username))
+		}
 		return nil
 	}
 	if name == "" {

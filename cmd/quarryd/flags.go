@@ -54,6 +54,7 @@ type flags struct {
 	NAPIIDs    number    `short:"N" name:"napi-ids" positive:"Maximum number of NAPI IDs must be greater than 0" unused:"-N: connections are not spread by NIC queue" hidden:""`
 	Extended   []string  `short:"o" sep:"none" placeholder:"list" help:"comma separated list of extended options\nmost options have a 'no_' prefix to disable"`
 
+	MemcachedConf   string          `own:"" placeholder:"file" help:"read options from <file> as well, which has the form\nof Debian's /etc/memcached.conf: one option a line,\n# before comments; what stands on the command line\ncomes after them"`
 	TenantDelimiter tenantDelimiter `own:"" placeholder:"char" help:"what stands before the first <char> of a key is the\ntenant that it belongs to; see \"stats tenants\""`
 	TenantQuota     []string        `own:"" sep:"none" placeholder:"name=limits" help:"what a tenant may use, for example\nweb=memory:64m,value:100k,rate:1000\nmemory: bytes of its items; beyond, it evicts its own\nvalue: bytes of one value\nrate: new keys a second\ncan be given for many tenants"`
 	TenantDefault   *string         `own:"" placeholder:"limits" help:"the same for each tenant that has no quota of its own;\ntenants that are not tracked have it together"`

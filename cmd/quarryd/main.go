@@ -70,7 +70,12 @@ func (f *flags) parse(args []string) (*kong.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	words, bad := canonical(args[0], options(k.Model), args[1:])
+	opts := options(k.Model)
+	words, bad := canonical(args[0], opts, args[1:])
+	words, err = withConf(args[0], opts, words)
+	if err != nil {
+		return nil, err
+	}
 	ctx, err := k.Parse(words)
 	if err != nil {
 		return nil, err
