@@ -10,7 +10,7 @@ func (s *session) stats(w *worker) {
 	r := &w.req
 	w.publish(s.srv) // what this batch counted so far is to be seen
 	if r.NArgs < 2 {
-		w.out.buf = s.srv.appendStats(w.out.buf, w.now)
+		w.out.buf = s.srv.appendStats(w.out.buf, s.srv.snapshot(w.now))
 		return
 	}
 	switch word := r.Args[1]; {
@@ -34,11 +34,11 @@ func (s *session) stats(w *worker) {
 	case abbreviates(word, "conns"):
 		w.out.buf = s.srv.appendConnStats(w.out.buf, s.conn, w.now)
 	case string(word) == "items":
-		w.out.buf = s.srv.appendItemStats(w.out.buf, w.now)
+		w.out.buf = s.srv.appendItemStats(w.out.buf, s.srv.snapshot(w.now))
 	case string(word) == "slabs":
-		w.out.buf = s.srv.appendSlabStats(w.out.buf, w.now)
+		w.out.buf = s.srv.appendSlabStats(w.out.buf, s.srv.snapshot(w.now))
 	case string(word) == "memory":
-		w.out.buf = s.srv.appendMemoryStats(w.out.buf, w.now)
+		w.out.buf = s.srv.appendMemoryStats(w.out.buf, s.srv.snapshot(w.now))
 	case string(word) == "sizes":
 		w.out.buf = append(w.out.buf, "STAT sizes_status disabled\r\nEND\r\n"...)
 	case string(word) == "tenants" && s.srv.cfg.TenantDelimiter != 0:

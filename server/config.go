@@ -76,6 +76,10 @@ type Config struct {
 	TenantDefault   Quota         // --tenant-default: of each tenant without a quota of its own
 	TenantsTracked  int           // --tenant-tracked: of those, how many a shard has account of
 
+	// What operators look at. Memcached has none of this.
+	AdminListen string // --admin-listen: port, or address with a port, of admin HTTP; "" is off
+	AdminPprof  bool   // --admin-pprof: profiles of the program there
+
 	NoDump   bool   // -X: no stats detail, no dumps of keys
 	Protocol string // -B: ascii or auto; "" is auto, or ascii with AuthFile
 	AuthFile string // -Y: file of users and passwords; "" lets everyone in
@@ -152,6 +156,9 @@ func (c *Config) Validate() error {
 			fmt.Sprintf("ERROR: Invalid port number %d.", d.UDPPort), ExitUsage}
 	}
 	if err := c.validateAuth(); err != nil {
+		return err
+	}
+	if err := d.validateAdmin(); err != nil {
 		return err
 	}
 	return d.validateTenants()

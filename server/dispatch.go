@@ -17,6 +17,9 @@ func (s *session) command(w *worker, line, rest []byte) (lineUsed, restUsed int)
 		s.reject(w, e)
 		return len(line), 0
 	}
+	if w.sample.on {
+		w.sample.commands[classOf(r)]++
+	}
 	switch r.Op {
 	case meta.OpGet:
 		switch r.Verb {

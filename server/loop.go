@@ -108,6 +108,7 @@ func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
 	c := gc.Context().(*conn)
 	p, _ := gc.Next(-1) // a view of the loop's read buffer; fails for no n < 1
 	l.w.now = l.srv.clock()
+	l.w.sample.begin()
 	action := gnet.None
 	switch {
 	case len(p) > 0:
@@ -121,6 +122,7 @@ func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
 		c.setReason(closeIdle)
 		action = gnet.Close
 	}
+	l.w.sample.end(&l.srv.latencies)
 	l.w.publish(l.srv)
 	return action
 }

@@ -19,11 +19,12 @@ type Server struct {
 	log   *slog.Logger
 	clock Clock
 
-	store    *store.Store
-	totals   totals
-	prefixes prefixTable
-	automove automove
-	started  store.Time
+	store     *store.Store
+	totals    totals
+	latencies latencies
+	prefixes  prefixTable
+	automove  automove
+	started   store.Time
 
 	credentials atomic.Pointer[credentials] // nil without -Y
 
@@ -32,6 +33,7 @@ type Server struct {
 
 	listeners []*listener
 	udp       []*udpSocket
+	admin     *admin // nil without --admin-listen
 	loops     []*loop
 	conns     registry
 	counts    connCounts
@@ -67,6 +69,8 @@ type connCounts struct {
 type connFigures struct {
 	Current, Total, Rejected, Structures, IdleKicks uint64
 	Accepting, ListenDisabled, ListenDisabledMicros uint64
+
+	Aside, Asides uint64 // in no loop now, and how often one left its loop
 }
 
 // connStats is the state of all connections now.
@@ -78,6 +82,8 @@ func (s *Server) connStats() connFigures {
 		Structures: uint64(s.counts.highest.Load()) + n,
 		Rejected:   s.counts.rejected.Load(),
 		IdleKicks:  s.counts.idleKicks.Load(),
+		Aside:      uint64(s.counts.aside.Load()),
+		Asides:     s.counts.asides.Load(),
 	}
 	f.Accepting, f.ListenDisabled, f.ListenDisabledMicros = s.pauses.stats()
 	return f
@@ -158,6 +164,12 @@ func (s *Server) Start(ctx context.Context) error {
 	s.serving.Store(true)
 	s.log.Info("listening", "addresses", s.Addrs(), "memory_mb", s.cfg.MemoryMB,
 		"loops", s.cfg.Threads, "shards", s.store.Shards(), "pid", os.Getpid())
+	if s.admin != nil {
+		s.log.Info("admin page", "url", "http://"+s.AdminAddr().String()+"/", "pprof", s.cfg.AdminPprof)
+		if s.admin.isOpen() {
+			s.log.Warn("the admin page is open to the network, and asks for no password")
+		}
+	}
 	return nil
 }
 
@@ -166,6 +178,9 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	if err := s.listen(ctx); err != nil {
+		return err
+	}
+	if err := s.listenAdmin(ctx); err != nil {
 		return err
 	}
 	for range s.cfg.Threads {
@@ -180,6 +195,9 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	for _, u := range s.udp {
 		s.accepting.Go(u.serve)
+	}
+	if s.admin != nil {
+		s.admin.start()
 	}
 	var background context.Context
 	background, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -259,6 +277,9 @@ func (s *Server) shutDown() {
 	}
 	s.conns.closeAside()
 	s.conns.aside.Wait()
+	if s.admin != nil {
+		s.admin.close()
+	}
 	if err := s.store.Close(); err != nil {
 		s.log.Warn("store closed", "error", err)
 	}

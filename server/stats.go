@@ -54,21 +54,18 @@ func (l *statLines) zeros(names ...string) {
 const statsEnd = "END\r\n"
 
 // appendStats answers stats.
-func (s *Server) appendStats(dst []byte, now store.Time) []byte {
-	var st store.Stats
-	s.store.Snapshot(now, &st)
-	t := &st.Total
-	n := s.totals.sum()
-	c := s.connStats()
+func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
+	st, t, n, c := &sn.store, &sn.store.Total, &sn.counters, &sn.conns
 
 	l := statLines(dst)
 	l.num("pid", uint64(os.Getpid()))
-	l.num("uptime", uint64(now.Seconds()-s.started.Seconds())+uptimeStart)
-	l.num("time", uint64(now.Seconds()))
+	l.num("uptime", s.uptimeSeconds(sn.now))
+	l.num("time", uint64(sn.now.Seconds()))
 	l.text("version", Version)
 	l.text("libevent", eventLibrary())
 	l.num("pointer_size", strconv.IntSize)
-	l.usage()
+	l.seconds("rusage_user", sn.usage.Utime)
+	l.seconds("rusage_system", sn.usage.Stime)
 	l.num("max_connections", uint64(s.cfg.MaxConns))
 	l.num("curr_connections", c.Current)
 	l.num("total_connections", c.Total)
@@ -156,14 +153,9 @@ var abortNames = [...]string{
 	store.AbortUploading: "busy_uploading",
 }
 
-// usage is what the process has used of the processors.
-func (l *statLines) usage() {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		u = syscall.Rusage{}
-	}
-	l.seconds("rusage_user", u.Utime)
-	l.seconds("rusage_system", u.Stime)
+// uptimeSeconds is how long the server has run at now, as memcached counts.
+func (s *Server) uptimeSeconds(now store.Time) uint64 {
+	return uint64(now.Seconds()-s.started.Seconds()) + uptimeStart
 }
 
 func (l *statLines) seconds(name string, t syscall.Timeval) {
@@ -189,6 +181,7 @@ func eventLibrary() string {
 // resetStats makes all counters 0. What is a state, not a count, stays.
 func (s *Server) resetStats() {
 	s.totals.reset()
+	s.latencies.reset()
 	s.prefixes.reset()
 	s.store.ResetStats()
 	s.resetConnStats()

@@ -13,12 +13,9 @@ import (
 // the policy does, and what every byte of the process is spent on. The rows
 // from key_value_bytes to program_bytes add up to total_bytes, which is about
 // rss_bytes. docs/memory.md explains them.
-func (s *Server) appendMemoryStats(dst []byte, now store.Time) []byte {
-	var st store.Stats
-	s.store.Snapshot(now, &st)
-	t, m := &st.Total, &st.Memory
-	goHeap, goOther := goMemory()
-	rss, program := residentMemory()
+func (s *Server) appendMemoryStats(dst []byte, sn *snapshot) []byte {
+	st, t, m := &sn.store, &sn.store.Total, &sn.store.Memory
+	p := readProcessMemory()
 
 	l := statLines(dst)
 	l.text("policy", store.PolicyName(st.Policy))
@@ -41,29 +38,49 @@ func (s *Server) appendMemoryStats(dst []byte, now store.Time) []byte {
 	l.num("uncarved_bytes", uint64(m.UncarvedBytes))
 	l.num("sending_bytes", uint64(st.PinnedBytes))
 
-	for _, row := range []struct {
-		name  string
-		bytes int64
-	}{
-		{"key_value_bytes", m.KeyValueBytes},
-		{"header_bytes", m.HeaderBytes},
-		{"rounding_bytes", m.RoundingBytes},
-		{"free_chunk_bytes", m.FreeBytes},
-		{"idle_page_bytes", m.IdleBytes},
-		{"pinned_bytes", m.PinnedBytes},
-		{"upload_bytes", m.UploadBytes},
-		{"index_bytes", m.IndexBytes},
-		{"index_overflow_bytes", m.OverflowBytes},
-		{"sketch_bytes", m.SketchBytes},
-		{"go_heap_bytes", goHeap},
-		{"go_other_bytes", goOther},
-		{"program_bytes", program},
-		{"total_bytes", m.Sum() + goHeap + goOther + program},
-		{"rss_bytes", rss},
-	} {
-		l.num(row.name, uint64(row.bytes))
+	for _, row := range memoryRows(m, &p) {
+		l.num(row.name+"_bytes", uint64(row.bytes))
 	}
+	l.num("total_bytes", uint64(m.Sum()+p.goHeap+p.goOther+p.program))
+	l.num("rss_bytes", uint64(p.resident))
 	return append(l, statsEnd...)
+}
+
+// memoryRow is one use that memory is put to.
+type memoryRow struct {
+	name  string
+	bytes int64
+}
+
+// memoryRows say what every byte of the process is spent on.
+func memoryRows(m *store.Memory, p *processMemory) []memoryRow {
+	return []memoryRow{
+		{"key_value", m.KeyValueBytes},
+		{"header", m.HeaderBytes},
+		{"rounding", m.RoundingBytes},
+		{"free_chunk", m.FreeBytes},
+		{"idle_page", m.IdleBytes},
+		{"pinned", m.PinnedBytes},
+		{"upload", m.UploadBytes},
+		{"index", m.IndexBytes},
+		{"index_overflow", m.OverflowBytes},
+		{"sketch", m.SketchBytes},
+		{"go_heap", p.goHeap},
+		{"go_other", p.goOther},
+		{"program", p.program},
+	}
+}
+
+// processMemory is what the process has of memory beside the store's.
+type processMemory struct {
+	goHeap, goOther   int64 // see goMemory
+	resident, program int64 // see residentMemory
+}
+
+func readProcessMemory() (p processMemory) {
+	p.goHeap, p.goOther = goMemory()
+	p.resident, p.program = residentMemory()
+	return p
 }
 
 // goMemory is what the Go runtime has from the system: its heap, and its

@@ -2,14 +2,11 @@ package server
 
 import (
 	"strconv"
-
-	"github.com/quarrycache/quarry/server/store"
 )
 
 // appendItemStats answers stats items: each class with items in it.
-func (s *Server) appendItemStats(dst []byte, now store.Time) []byte {
-	var st store.Stats
-	s.store.Snapshot(now, &st)
+func (s *Server) appendItemStats(dst []byte, sn *snapshot) []byte {
+	st := &sn.store
 	l := statLines(dst)
 	for i := range st.Classes {
 		c := &st.Classes[i]
@@ -57,9 +54,8 @@ func (s *Server) appendItemStats(dst []byte, now store.Time) []byte {
 }
 
 // appendSlabStats answers stats slabs: each class with pages.
-func (s *Server) appendSlabStats(dst []byte, now store.Time) []byte {
-	var st store.Stats
-	s.store.Snapshot(now, &st)
+func (s *Server) appendSlabStats(dst []byte, sn *snapshot) []byte {
+	st := &sn.store
 	l := statLines(dst)
 	active := uint64(0)
 	for i := range st.Classes {

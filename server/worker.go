@@ -55,7 +55,8 @@ type worker struct {
 
 	noRoom bool // the value just asked for could neither be pinned nor copied
 
-	n counters // of this batch; published when it ends
+	n      counters // of this batch; published when it ends
+	sample sample
 }
 
 // workerPool lends connections that are aside their workers.

@@ -84,6 +84,8 @@ func (f *flags) apply(x *extended) {
 	x.ItemMaxBytes = int(f.ItemMax)
 	x.FlushDisabled = f.NoFlush
 	x.NoDump = f.NoDump
+	x.AdminListen = f.AdminListen
+	x.AdminPprof = f.AdminPprof
 }
 
 // interfaces drops every -l that stands in the ones before it already, as

@@ -59,6 +59,9 @@ type flags struct {
 	TenantQuota     []string        `own:"" sep:"none" placeholder:"name=limits" help:"what a tenant may use, for example\nweb=memory:64m,value:100k,rate:1000\nmemory: bytes of its items; beyond, it evicts its own\nvalue: bytes of one value\nrate: new keys a second\ncan be given for many tenants"`
 	TenantDefault   *string         `own:"" placeholder:"limits" help:"the same for each tenant that has no quota of its own;\ntenants that are not tracked have it together"`
 	TenantTracked   number          `own:"" placeholder:"num" default:"256" positive:"quarryd: --tenant-tracked: want a number greater than 0" help:"tenants without a quota of their own that a shard keeps\naccount of, the largest ones (default: 256)"`
+
+	AdminListen string `own:"" placeholder:"addr" help:"serve figures over HTTP: a page at /, /metrics for\nPrometheus, /healthz, /readyz; <addr> is a port, which is\nthat of the loopback, or address:port (default: off)"`
+	AdminPprof  bool   `own:"" help:"serve profiles of the program there, at /debug/pprof/"`
 }
 
 // number is read as atoi reads it, and held to its flag's positive tag.

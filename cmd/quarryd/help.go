@@ -48,9 +48,14 @@ func printHelp(_ kong.HelpOptions, ctx *kong.Context) error {
 	}
 	w.WriteString("Not in memcached:\n")
 	for _, f := range ctx.Model.Flags {
-		if f.Tag.Has("own") {
-			printLines(&w, "--"+f.Name+"=<"+f.PlaceHolder+">", f.Help, ownColumn)
+		if !f.Tag.Has("own") {
+			continue
 		}
+		head := "--" + f.Name
+		if !f.IsBool() {
+			head += "=<" + f.PlaceHolder + ">"
+		}
+		printLines(&w, head, f.Help, ownColumn)
 	}
 	_, err := io.WriteString(ctx.Stdout, w.String())
 	return err

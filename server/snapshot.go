@@ -1,0 +1,46 @@
+package server
+
+import (
+	"syscall"
+
+	"github.com/quarrycache/quarry/server/store"
+)
+
+// snapshot is the server at one moment. stats, /metrics and the admin page are
+// three ways to show it, so they cannot disagree.
+type snapshot struct {
+	now      store.Time
+	store    store.Stats
+	counters counters
+	conns    connFigures
+	usage    syscall.Rusage // of the process
+}
+
+// snapshot takes one.
+func (s *Server) snapshot(now store.Time) *snapshot {
+	sn := &snapshot{now: now, counters: s.totals.sum(), conns: s.connStats()}
+	s.store.Snapshot(now, &sn.store)
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &sn.usage) != nil {
+		sn.usage = syscall.Rusage{}
+	}
+	return sn
+}
+
+// fullSnapshot is what admin HTTP shows: a snapshot, and what costs more than
+// a command may.
+type fullSnapshot struct {
+	*snapshot
+	memory    processMemory
+	latencies [commandClasses]latencyCounts
+	tenants   []store.TenantStats // see Store.Tenants
+	other     store.TenantStats
+}
+
+// fullSnapshot takes one, with at most tenantsMax tenants that have no quota
+// of their own.
+func (s *Server) fullSnapshot(now store.Time, tenantsMax int) *fullSnapshot {
+	sn := &fullSnapshot{snapshot: s.snapshot(now), memory: readProcessMemory()}
+	s.latencies.counts(&sn.latencies)
+	sn.tenants, sn.other = s.store.Tenants(tenantsMax)
+	return sn
+}
