@@ -63,7 +63,7 @@ func (a *aside) run(v verdict, in []byte) {
 	}
 	a.waited = true
 	for {
-		if v, err = a.serve(v, in); err != nil || v == verdictClose {
+		if v, err = a.c.serve(a.w, a, v, in); err != nil || v == verdictClose {
 			a.end(err)
 			return
 		}
@@ -105,23 +105,29 @@ func (a *aside) run(v verdict, in []byte) {
 	}
 }
 
+// sender writes what is pending of a connection that a goroutine drives.
+type sender interface{ send() error }
+
 // serve writes what is pending and feeds in to the session until nothing is
 // left of either, or until the session or the descriptor says stop.
-func (a *aside) serve(v verdict, in []byte) (verdict, error) {
+func (c *conn) serve(w *worker, out sender, v verdict, in []byte) (verdict, error) {
 	for {
-		if err := a.send(); err != nil {
+		if err := out.send(); err != nil {
 			return v, err
 		}
+		c.noteState()
 		if v == verdictClose || v == verdictMore && len(in) == 0 {
 			return v, nil
 		}
-		a.w.now = a.c.srv.clock()
+		w.now = c.srv.clock()
 		for more := true; more; more = v == verdictMore && len(in) > 0 {
 			var n int
-			n, v = a.c.session.feed(a.w, in[:min(len(in), asideStepBytes)])
+			n, v = c.session.feed(w, in[:min(len(in), asideStepBytes)])
 			in = in[n:]
-			a.c.noteState()
-			runtime.Gosched()
+			c.noteState()
+			if len(in) > 0 {
+				runtime.Gosched()
+			}
 		}
 	}
 }
@@ -153,7 +159,6 @@ func (a *aside) send() error {
 		runtime.Gosched()
 	}
 	w.publish(a.c.srv)
-	a.c.noteState()
 	return nil
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 
 	"github.com/quarrycache/quarry/meta"
 	"github.com/quarrycache/quarry/server/store"
@@ -45,6 +46,8 @@ func (s *session) admin(w *worker) {
 		s.memlimit(w)
 	case meta.OpSlabs:
 		s.slabs(w)
+	case meta.OpRefreshCerts:
+		s.refreshCerts(w)
 	default:
 		w.fail(r, meta.ErrUnknown)
 	}
@@ -82,6 +85,21 @@ func (s *session) shutdown(w *worker) {
 	}
 	s.close(closeShutdown)
 	s.srv.askShutdown()
+}
+
+// refreshCerts answers refresh_certs: OK, or what is wrong with the new files.
+func (s *session) refreshCerts(w *worker) {
+	err := s.srv.RefreshCerts()
+	if err == nil {
+		w.ok()
+		return
+	}
+	text := err.Error()
+	var ce *ConfigError
+	if errors.As(err, &ce) {
+		text = ce.Line
+	}
+	w.out.buf = append(append(w.out.buf, text...), "\r\n"...)
 }
 
 // abbreviates reports whether word is name or a beginning of it: memcached

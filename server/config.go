@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/quarrycache/quarry/server/store"
 )
@@ -65,6 +66,8 @@ type Config struct {
 	NoCAS         bool    // -C
 	FlushDisabled bool    // -F
 
+	TLS TLS // -Z
+
 	EnableShutdown bool // -A
 	PrefixDelim    byte // -D
 	DetailOn       bool // -D was given: stats detail is on from the start
@@ -92,6 +95,9 @@ type Config struct {
 	// sendBufferBytes is SO_SNDBUF of the connections, 0 the system's. Tests
 	// make it small: loopback hides short writes.
 	sendBufferBytes int
+
+	// handshakeTimeout is 0 for the constant.
+	handshakeTimeout time.Duration
 }
 
 // ConfigError is a value that a flag cannot have.
@@ -161,6 +167,9 @@ func (c *Config) Validate() error {
 	if err := d.validateAdmin(); err != nil {
 		return err
 	}
+	if err := d.validateTLS(); err != nil {
+		return err
+	}
 	return d.validateTenants()
 }
 
@@ -187,6 +196,10 @@ func (c *Config) withDefaults() Config {
 	}
 	if d.Protocol == "" && d.AuthFile != "" {
 		d.Protocol = "ascii"
+	}
+	d.TLS = d.TLS.withDefaults()
+	if d.handshakeTimeout == 0 {
+		d.handshakeTimeout = handshakeTimeout
 	}
 	d.Extended = d.Extended.withDefaults()
 	if d.Clock == nil {

@@ -85,8 +85,8 @@ func (ci *connInfo) setReason(r closeReason) {
 	}
 }
 
-// conn is a connection: a session and the transport that drives it. It is in
-// one of three places. In a loop it has no pending output and at most
+// conn is a connection: a session and the transport that drives it. One with
+// TLS has a place of its own (tls_conn.go). Any other is in one of three places. In a loop it has no pending output and at most
 // restMaxBytes of input, which wait for their turn. Aside, in a goroutine of
 // its own, it may have output that the peer does not take. In between, when it
 // was accepted or goes back, it is on its way into a loop.
@@ -105,9 +105,10 @@ type conn struct {
 	nAsides int           // how often it left one
 
 	// place: written under registry.mu by who drives the connection, read
-	// without it by the same, with it by others. Both nil is in between.
-	gnet gnet.Conn
-	file *os.File
+	// without it by the same, with it by others. All nil is in between.
+	gnet   gnet.Conn
+	file   *os.File
+	secure *secure
 
 	index int // in registry.list; covered by registry.mu
 }
@@ -119,7 +120,7 @@ type registry struct {
 	closing bool // nothing is added, nothing moves any more
 
 	joining sync.WaitGroup // connections on their way into a loop; Add under mu
-	aside   sync.WaitGroup // goroutines of connections that are aside; Add under mu
+	aside   sync.WaitGroup // goroutines of connections that are aside or have TLS; Add under mu
 }
 
 // add puts c on the list, on its way into a loop. It reports false when the
@@ -130,10 +131,28 @@ func (r *registry) add(c *conn) bool {
 	if r.closing {
 		return false
 	}
-	c.index = len(r.list)
-	r.list = append(r.list, c)
+	r.append(c)
 	r.joining.Add(1)
 	return true
+}
+
+// addSecure puts c on the list, as one that t drives. It reports false when
+// the server is closing.
+func (r *registry) addSecure(c *conn, t *secure) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing {
+		return false
+	}
+	c.secure = t
+	r.append(c)
+	r.aside.Add(1)
+	return true
+}
+
+func (r *registry) append(c *conn) {
+	c.index = len(r.list)
+	r.list = append(r.list, c)
 }
 
 // remove takes c off the list.
@@ -145,7 +164,7 @@ func (r *registry) remove(c *conn) {
 	r.list[c.index].index = c.index
 	r.list[last] = nil
 	r.list = r.list[:last]
-	c.gnet, c.file = nil, nil
+	c.gnet, c.file, c.secure = nil, nil, nil
 }
 
 // joined says that c is in a loop now.
@@ -190,7 +209,7 @@ func (r *registry) close() {
 	r.closing = true
 }
 
-// closeAside ends the waiting of all connections that are aside; their
+// closeAside ends the waiting of all connections that are in no loop; their
 // goroutines see that the server is closing, and end. The descriptors are
 // theirs to close.
 func (r *registry) closeAside() {
@@ -199,6 +218,9 @@ func (r *registry) closeAside() {
 	for _, c := range r.list {
 		if c.file != nil {
 			_ = c.file.SetDeadline(time.Unix(1, 0))
+		}
+		if c.secure != nil {
+			_ = c.secure.SetDeadline(time.Unix(1, 0))
 		}
 	}
 }
@@ -230,7 +252,7 @@ func (r *registry) each(f func(*conn)) {
 }
 
 // open makes the connection of an accepted socket, whose place in -c is taken
-// already, and sends it into a loop.
+// already, and sends it into a loop, or with TLS to a goroutine of its own.
 func (s *Server) open(nc net.Conn, ln *listener) {
 	c := &conn{srv: s}
 	c.listener = ln
@@ -239,6 +261,15 @@ func (s *Server) open(nc net.Conn, ln *listener) {
 	c.opened = s.clock()
 	c.lastRead.Store(int64(c.opened))
 	c.session = newSession(s, &c.connInfo)
+	if ln.security != securityNone {
+		if err := s.openSecure(c, nc); err != nil {
+			_ = nc.Close()
+			s.counts.current.Add(-1)
+			return
+		}
+		s.counts.total.Add(1)
+		return
+	}
 	if !s.conns.add(c) {
 		_ = nc.Close()
 		s.counts.current.Add(-1)

@@ -18,6 +18,9 @@
 //	           │        ◄─────────────────────────────   is pending, writes wait
 //	           └─ session.feed ──► command ──► store     the same session
 //
+// A connection with TLS is in no loop: a goroutine drives its session from the
+// handshake to the end, and reads only when nothing is pending.
+//
 // # What always holds
 //
 //  1. A connection in a loop has no pending output.

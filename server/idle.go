@@ -17,14 +17,19 @@ func (s *Server) kickIdleConns() {
 	}
 }
 
-// kickIdle has the loops close the connections that are idle now. Those that
-// are aside are left alone: either they wait for their peer, which is not
+// kickIdle has whoever drives them close the connections that are idle now.
+// Handshakes have a time of their own. Those that are aside are left alone: either they wait for their peer, which is not
 // idle in memcached's eyes, or they are about to go back.
 func (s *Server) kickIdle(now store.Time) {
 	s.conns.each(func(c *conn) {
-		if c.gnet != nil && s.isIdle(c, now) {
+		switch {
+		case !s.isIdle(c, now):
+		case c.gnet != nil:
 			c.kick.Store(true)
 			_ = c.gnet.Wake(nil) // fails only when the loop has ended
+		case c.secure != nil && c.secure.open.Load():
+			c.kick.Store(true)
+			c.secure.wake()
 		}
 	})
 }

@@ -37,6 +37,7 @@ type listener struct {
 	net.Listener
 	transport transport
 	tag       string
+	security  security                   // securityNone without -Z
 	fd        int                        // for stats conns; the runtime owns it
 	keepAlive [len(keepAliveOptions)]int // what its connections inherit
 }
@@ -49,6 +50,7 @@ type address struct {
 	hosts    []string // names or numbers; "" is all of this machine
 	port     int      // 0 is any free one
 	tag      string
+	security security
 	optional bool // hosts after the first may be missing on this machine
 }
 
@@ -93,6 +95,9 @@ func (s *Server) listenNet(ctx context.Context) error {
 		return &ListenError{what, err}
 	}
 	for _, a := range addresses {
+		if a.security != securityDefault && !s.cfg.TLS.Enabled {
+			return &ListenError{what, fmt.Errorf("'%s' option is valid only when SSL is enabled", securityNames[a.security])}
+		}
 		if err := s.listenTCP(ctx, a); err != nil {
 			return &ListenError{what, err}
 		}
@@ -109,7 +114,7 @@ func (s *Server) listenTCP(ctx context.Context, a address) error {
 		if err != nil {
 			return 0, err
 		}
-		return ln.Addr().(*net.TCPAddr).Port, s.addListener(ln, transportTCP, a.tag)
+		return ln.Addr().(*net.TCPAddr).Port, s.addListener(ln, transportTCP, a)
 	})
 }
 
@@ -170,8 +175,11 @@ func (s *Server) prepareSocket(_, _ string, rc syscall.RawConn) error {
 
 // addListener keeps ln, with -b for its backlog: package net takes the
 // system's largest.
-func (s *Server) addListener(ln net.Listener, tr transport, tag string) error {
-	l := &listener{Listener: ln, transport: tr, tag: tag}
+func (s *Server) addListener(ln net.Listener, tr transport, a address) error {
+	l := &listener{Listener: ln, transport: tr, tag: a.tag, security: a.security}
+	if !s.cfg.TLS.Enabled {
+		l.security = securityNone
+	}
 	s.listeners = append(s.listeners, l)
 	sc, ok := ln.(syscall.Conn)
 	if !ok {
@@ -243,7 +251,7 @@ func (s *Server) listenUnix(ctx context.Context, path string) error {
 		return err
 	}
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)
-	return s.addListener(ln, transportUnix, "")
+	return s.addListener(ln, transportUnix, address{security: securityNone})
 }
 
 // writePortFile tells name the ports that were bound. Source: memcached's
@@ -296,14 +304,15 @@ func parseListen(lists []string, port int) ([]address, error) {
 	return addresses, nil
 }
 
-// parseAddress reads one item of -l: [proto[name]:][tag[name]:|tag_name_:]
+// parseAddress reads one item of -l: [notls:|btls:|mtls:][proto[name]:][tag[name]:|tag_name_:]
 // followed by host, host:port, [v6], [v6]:port, a bare v6 address, or *.
 func parseAddress(item string, port int) (address, error) {
 	a := address{port: port}
 	s := item
-	for _, word := range []string{"notls", "btls", "mtls"} {
-		if strings.HasPrefix(s, word+":") {
-			return a, fmt.Errorf("%s is for TLS, which is off", word)
+	for kind := securityNone; kind < securityKinds; kind++ {
+		if after, ok := strings.CutPrefix(s, securityNames[kind]+":"); ok {
+			a.security, s = kind, after
+			break
 		}
 	}
 	if after, ok := strings.CutPrefix(s, "proto["); ok {

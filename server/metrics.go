@@ -25,6 +25,9 @@ func (s *Server) metricsText(sn *fullSnapshot) []byte {
 	e.memory(s, sn)
 	e.pages(sn)
 	e.latencies(sn)
+	if s.cfg.TLS.Enabled {
+		e.tls(sn)
+	}
 	if s.cfg.TenantDelimiter != 0 {
 		e.tenants(sn)
 	}
@@ -56,6 +59,16 @@ func (e *exposition) server(s *Server, sn *fullSnapshot) {
 	e.one("quarry_connections_asides_total", counterType, "Times that a connection left its event loop.", sn.conns.Asides)
 	e.one("quarry_connections_idle_kicks_total", counterType, "Connections closed by idle_timeout.", sn.conns.IdleKicks)
 	e.oneFloat("quarry_listen_disabled_seconds_total", counterType, "Time in which no connections were accepted for want of room.", float64(sn.conns.ListenDisabledMicros)/1e6)
+}
+
+// tls writes how TLS does.
+func (e *exposition) tls(sn *fullSnapshot) {
+	f := &sn.tls
+	e.one("quarry_tls_sessions_total", counterType, "Handshakes that succeeded and resumed no session.", f.NewSessions)
+	e.one("quarry_tls_handshake_errors_total", counterType, "Handshakes that did not succeed.", f.HandshakeErrors)
+	e.one("quarry_tls_protocol_errors_total", counterType, "Connections that broke the rules of TLS behind their handshake.", f.ProtoErrors)
+	e.one("quarry_tls_certificate_age_seconds", gaugeType, "Time since certificates were loaded.", f.RefreshedSeconds)
+	e.one("quarry_tls_certificate_expiry_seconds", gaugeType, "Unix time at which the server's certificate ends.", f.ExpiresSeconds)
 }
 
 // policy writes how the eviction order does.

@@ -24,6 +24,7 @@ type Server struct {
 	latencies latencies
 	prefixes  prefixTable
 	automove  automove
+	tls       tlsState
 	started   store.Time
 
 	credentials atomic.Pointer[credentials] // nil without -Y
@@ -149,6 +150,10 @@ func New(c Config) (*Server, error) {
 	s.automove.ratio, s.automove.freeRatio = x.SlabAutomoveRatio, x.SlabAutomoveFreeRatio
 	s.obeyAutomove()
 	s.started = s.clock()
+	if err := s.initTLS(); err != nil {
+		_ = st.Close()
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -221,9 +226,10 @@ func (s *Server) Addrs() []net.Addr {
 }
 
 // Reload reads files again that may have changed, as a signal asks for: that
-// of -Y. What is not to be had as it should be is logged, and stays as it was.
+// of -Y, and the certificates of -Z. What is not to be had as it should be is logged, and stays as it was.
 func (s *Server) Reload() {
 	s.reloadCredentials()
+	s.reloadCertificates()
 }
 
 // askShutdown is what the command shutdown does, if -A allows it.

@@ -125,7 +125,9 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 	}
 	l.zeros("lru_crawler_running", "lru_crawler_starts", "lru_maintainer_juggles", "malloc_fails",
 		"log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent",
-		"log_watchers", "unexpected_napi_ids", "round_robin_fallback")
+		"log_watchers")
+	l.tls(&s.cfg.TLS, &sn.tls)
+	l.zeros("unexpected_napi_ids", "round_robin_fallback")
 	l.num("bytes", t.MemRequested)
 	l.num("curr_items", t.Items)
 	l.num("total_items", st.TotalItems)
@@ -185,4 +187,5 @@ func (s *Server) resetStats() {
 	s.prefixes.reset()
 	s.store.ResetStats()
 	s.resetConnStats()
+	s.tls.reset()
 }

@@ -66,6 +66,7 @@ func (s *Server) appendSettings(dst []byte) []byte {
 	l.yes("track_sizes", x.TrackSizes)
 	l.yes("inline_ascii_response", false)
 	l.fixed("slab_automove_freeratio", automoveFreeRatio, 3)
+	l.tlsSettings(&c.TLS)
 	l.num("num_napi_ids", 0)
 	l.text("memory_file", "(null)")
 	l.num("client_flags_size", 4)

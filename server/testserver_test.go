@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"strings"
@@ -130,13 +131,29 @@ func tenantFlag(t testing.TB, c *Config, flag, value string) {
 // startQuarryTarget starts a server to hold to transcripts. Its clock stands.
 func startQuarryTarget(t testing.TB, flags []string) *target {
 	t.Helper()
-	clock := newTestClock()
+	return startTarget(t, testConfig(t, flags), func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) })
+}
+
+// startSecureTarget is startQuarryTarget with TLS.
+func startSecureTarget(t testing.TB, flags []string) *target {
+	t.Helper()
 	cfg := testConfig(t, flags)
+	ca := newTestCA(t, "ca")
+	cfg.TLS = ca.server(t)
+	client := ca.client(t)
+	return startTarget(t, cfg, func(addr string) (net.Conn, error) { return tls.Dial("tcp", addr, client) })
+}
+
+// startTarget starts a server as cfg says, with a clock that stands; dial
+// connects to it.
+func startTarget(t testing.TB, cfg Config, dial func(addr string) (net.Conn, error)) *target {
+	t.Helper()
+	clock := newTestClock()
 	cfg.Clock = clock.Now
 	_, addr := startServer(t, cfg)
 	return &target{
 		name:    "quarry",
-		dial:    func() (net.Conn, error) { return net.Dial("tcp", addr) },
+		dial:    func() (net.Conn, error) { return dial(addr) },
 		advance: func(d time.Duration) error { clock.Advance(d); return nil },
 		now:     func() (int64, error) { return int64(clock.Now().Seconds()), nil },
 		timeout: transcriptTimeout,

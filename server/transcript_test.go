@@ -60,7 +60,7 @@ import (
 //	{*}           anything up to what follows
 //
 // Each case is sent in three ways: line by line, a byte at a time, and all at
-// once. Each must hold against Quarry and against a real memcached: that is
+// once; to Quarry in the first and the last also over TLS. Each must hold against Quarry and against a real memcached: that is
 // what justifies it. Where Quarry means to differ, differences.txt says why.
 
 // way is how a case is sent.
@@ -776,25 +776,31 @@ func TestTranscripts(t *testing.T) {
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		trs := files[file]
 		for _, w := range ways {
-			t.Run(file+"/"+string(w), func(t *testing.T) {
-				shared := startQuarryTarget(t, nil)
-				for _, tr := range trs {
-					t.Run(tr.name, func(t *testing.T) {
-						tg := shared
-						if len(tr.flags) > 0 {
-							tg = startQuarryTarget(t, tr.flags)
-						}
-						err := tr.run(tg, w)
-						if skip := errSkip(""); errors.As(err, &skip) {
-							t.Skip(skip)
-						}
-						if err != nil {
-							t.Error(err)
-						}
-					})
-				}
-			})
+			t.Run(file+"/"+string(w), func(t *testing.T) { hold(t, trs, w, startQuarryTarget) })
 		}
+		for _, w := range []way{wayLines, wayPipelined} {
+			t.Run(file+"/tls/"+string(w), func(t *testing.T) { hold(t, trs, w, startSecureTarget) })
+		}
+	}
+}
+
+// hold holds the targets that start makes to trs.
+func hold(t *testing.T, trs []*transcript, w way, start func(testing.TB, []string) *target) {
+	shared := start(t, nil)
+	for _, tr := range trs {
+		t.Run(tr.name, func(t *testing.T) {
+			tg := shared
+			if len(tr.flags) > 0 {
+				tg = start(t, tr.flags)
+			}
+			err := tr.run(tg, w)
+			if skip := errSkip(""); errors.As(err, &skip) {
+				t.Skip(skip)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

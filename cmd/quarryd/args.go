@@ -243,6 +243,18 @@ func strictUint(s string) (int, bool) {
 	return int(n), err == nil
 }
 
+// strictInt reads a number as memcached's safe_strtol does: as strictUint, with
+// a sign.
+func strictInt(s string) (int, bool) {
+	s = strings.TrimLeft(s, spaces)
+	if after, ok := strings.CutPrefix(s, "-"); ok {
+		n, ok := strictUint(after)
+		return -n, ok && n <= math.MaxInt32
+	}
+	n, ok := strictUint(s)
+	return n, ok && n <= math.MaxInt32
+}
+
 // octal reads digits up to 7 as C's strtol in base 8 does: what follows them
 // does not matter, and none are 0.
 func octal(s string) uint32 {

@@ -37,6 +37,7 @@ func (f *flags) config() (c server.Config, warnings []string, err error) {
 		return c, nil, err
 	}
 	f.ports(&x)
+	f.tls(&x)
 	if err := f.tenants(&x); err != nil {
 		return c, nil, err
 	}
@@ -176,6 +177,15 @@ func (f *flags) tenants(x *extended) error {
 	q, err := server.ParseTenantDefault(*f.TenantDefault)
 	x.TenantDefault = q
 	return err
+}
+
+// tls turns TLS on. What -o says of it without -Z is as good as not said, in
+// memcached without a word.
+func (f *flags) tls(x *extended) {
+	x.TLS.Enabled = f.TLS
+	if !f.TLS && x.TLS != (server.TLS{}) {
+		x.warn("-o ssl_...: connections are not encrypted without -Z")
+	}
 }
 
 // ports settles -p and -U: -U alone moves the TCP port too. In the

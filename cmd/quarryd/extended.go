@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"math"
 	"strconv"
@@ -256,16 +257,57 @@ var suboptions = []suboption{
 	{name: "ext_max_frag", class: ignored, missing: "Missing ext_max_frag argument"},
 	{name: "ext_drop_unread", class: ignored},
 
-	{name: "ssl_chain_cert", class: refused, why: noTLS},
-	{name: "ssl_key", class: refused, why: noTLS},
-	{name: "ssl_verify_mode", class: refused, why: noTLS},
-	{name: "ssl_keyformat", class: refused, why: noTLS},
-	{name: "ssl_ciphers", class: refused, why: noTLS},
-	{name: "ssl_ca_cert", class: refused, why: noTLS},
-	{name: "ssl_wbuf_size", class: refused, why: noTLS},
-	{name: "ssl_session_cache", class: refused, why: noTLS},
-	{name: "ssl_kernel_tls", class: refused, why: noTLS},
-	{name: "ssl_min_version", class: refused, why: noTLS},
+	{name: "ssl_chain_cert",
+		missing: "Missing ssl_chain_cert argument",
+		set:     tlsText(func(c *server.TLS) *string { return &c.ChainCert }),
+		help:    "certificate chain file in PEM format"},
+	{name: "ssl_key",
+		missing: "Missing ssl_key argument",
+		set:     tlsText(func(c *server.TLS) *string { return &c.Key }),
+		help:    "private key, if not part of the -ssl_chain_cert"},
+	{name: "ssl_keyformat",
+		missing: "Missing ssl_keyformat argument",
+		set:     setKeyFormat,
+		help:    "private key format: 1 (PEM), which is the default"},
+	{name: "ssl_verify_mode",
+		missing: "Missing ssl_verify_mode argument",
+		set:     setVerifyMode,
+		help: "peer certificate verification mode, default is 0(None).\n" +
+			"valid values are 0(None), 1(Request), 2(Require)\nor 3(Once)"},
+	{name: "ssl_ciphers",
+		missing: "Missing ssl_ciphers argument",
+		set:     tlsText(func(c *server.TLS) *string { return &c.Ciphers }),
+		help:    "specify cipher list to be used, up to TLS 1.2: OpenSSL's names\nof single ciphers, separated by colons"},
+	{name: "ssl_ca_cert",
+		missing: "Missing ssl_ca_cert argument",
+		set:     tlsText(func(c *server.TLS) *string { return &c.CACert }),
+		help:    "PEM format file of acceptable client CA's"},
+	{name: "ssl_wbuf_size", class: ignored,
+		missing: "Missing ssl_wbuf_size argument",
+		set: func(x *extended, value string) error {
+			n, ok := strictUint(value)
+			if !ok {
+				return refuse(exitError, "could not parse argument to ssl_wbuf_size")
+			}
+			x.TLS.WriteBufferBytes = n << 10
+			return nil
+		}},
+	{name: "ssl_session_cache",
+		set: func(x *extended, _ string) error {
+			x.TLS.SessionCache = true
+			return nil
+		},
+		help: "enable server-side SSL session cache, to support session\nresumption"},
+	{name: "ssl_kernel_tls", class: ignored,
+		set: func(x *extended, _ string) error {
+			x.TLS.Kernel = true
+			return nil
+		}},
+	{name: "ssl_min_version",
+		missing: "Missing ssl_min_version argument",
+		set:     setMinVersion,
+		help: "minimum protocol version to accept (default: tlsv1.2)\n" +
+			"valid values are 0(tlsv1.0), 1(tlsv1.1), 2(tlsv1.2), or 3(tlsv1.3)."},
 
 	{name: "proxy_config", class: refused, why: noProxy},
 	{name: "proxy_arg", class: refused, why: noProxy},
@@ -273,11 +315,52 @@ var suboptions = []suboption{
 	{name: "proxy_memprofile", class: refused, why: noProxy},
 }
 
-// Why a sub-option is refused.
-const (
-	noTLS   = "this server is not built with TLS support"
-	noProxy = "this server is not built with a proxy"
-)
+// noProxy is why a sub-option is refused.
+const noProxy = "this server is not built with a proxy"
+
+// tlsText sets a text of TLS.
+func tlsText(field func(*server.TLS) *string) func(*extended, string) error {
+	return func(x *extended, value string) error {
+		*field(&x.TLS) = value
+		return nil
+	}
+}
+
+func setKeyFormat(x *extended, value string) error {
+	n, ok := strictInt(value)
+	switch {
+	case !ok:
+		return refuse(exitError, "could not parse argument to ssl_keyformat")
+	case n != 1:
+		return refuse(exitUsage, "quarryd: -o ssl_keyformat=%d: keys are read as PEM only, which is 1", n)
+	}
+	return nil
+}
+
+func setVerifyMode(x *extended, value string) error {
+	n, ok := strictInt(value)
+	switch {
+	case !ok:
+		return refuse(exitError, "could not parse argument to ssl_verify_mode")
+	case n < server.VerifyNone || n > server.VerifyOnce:
+		return refuse(exitError, "Invalid ssl_verify_mode. Use help to see valid options.")
+	}
+	x.TLS.VerifyMode = n
+	return nil
+}
+
+func setMinVersion(x *extended, value string) error {
+	versions := [...]uint16{tls.VersionTLS10, tls.VersionTLS11, tls.VersionTLS12, tls.VersionTLS13}
+	n, ok := strictInt(value)
+	switch {
+	case !ok:
+		return refuse(exitError, "could not parse argument to ssl_min_version")
+	case n < 0 || n >= len(versions):
+		return refuse(exitError, "Invalid ssl_min_version. Use help to see valid options.")
+	}
+	x.TLS.MinVersion = versions[n]
+	return nil
+}
 
 // turn sets a switch.
 func turn(field func(*server.Extended) *bool, on bool) func(*extended, string) error {

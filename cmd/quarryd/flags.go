@@ -21,7 +21,7 @@ type flags struct {
 	UnixSocket string    `short:"s" placeholder:"file" help:"UNIX socket to listen on (disables network support)"`
 	UnixMask   mode      `short:"a" placeholder:"mask" default:"700" help:"access mask for UNIX socket, in octal (default: 700)"`
 	Shutdown   bool      `short:"A" name:"enable-shutdown" help:"enable ascii \"shutdown\" command"`
-	Listen     []string  `short:"l" sep:"none" placeholder:"addr" help:"interface to listen on (default: the loopback addresses)\n* is every address; can specify multiple comma separated listeners\nformat: proto[<protocol>]:tag[<name>]:ip:port\ni.e -l proto[ascii]:tag[services]:127.0.0.1:11211,tag_tools_:127.0.0.1:11212"`
+	Listen     []string  `short:"l" sep:"none" placeholder:"addr" help:"interface to listen on (default: the loopback addresses)\n* is every address; can specify multiple comma separated listeners\nformat: proto[<protocol>]:tag[<name>]:ip:port\ni.e -l proto[ascii]:tag[services]:127.0.0.1:11211,tag_tools_:127.0.0.1:11212\nif TLS/SSL is enabled, 'notls', 'btls', 'mtls' prefix can be used to\nspecify for specific listeners no tls, basic tls, or peer-auth tls\n(i.e -l mtls:proto[ascii]:tag_tools_:127.0.0.1:11212)"`
 	Daemon     bool      `short:"d" help:"run as a daemon"`
 	CoreDumps  bool      `short:"r" name:"enable-coredumps" help:"maximize core file limit"`
 	User       string    `short:"u" placeholder:"user" help:"assume identity of <username> (only when run as root)"`
@@ -50,7 +50,7 @@ type flags struct {
 	NoWatch    bool      `short:"W" name:"disable-watch" help:"disable watch commands (live logging)"`
 	AuthFile   *string   `short:"Y" placeholder:"file" help:"enable ASCII protocol authentication. format:\nuser:pass\\nuser2:pass2\\n\nread again on SIGHUP"`
 	MemoryFile noValue   `short:"e" refused:"quarryd: -e: this server is not built with warm restarts" hidden:""`
-	TLS        noSwitch  `short:"Z" name:"enable-ssl" refused:"This server is not built with TLS support." hidden:""`
+	TLS        bool      `short:"Z" name:"enable-ssl" help:"enable TLS/SSL"`
 	NAPIIDs    number    `short:"N" name:"napi-ids" positive:"Maximum number of NAPI IDs must be greater than 0" unused:"-N: connections are not spread by NIC queue" hidden:""`
 	Extended   []string  `short:"o" sep:"none" placeholder:"list" help:"comma separated list of extended options\nmost options have a 'no_' prefix to disable"`
 

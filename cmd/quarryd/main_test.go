@@ -93,11 +93,13 @@ func TestRefusals(t *testing.T) {
 	if !compare {
 		t.Logf("not compared: no %s found (set MEMCACHED)", compatible)
 	}
+	compareTLS := compare && strings.Contains(finish(t, reference, "memcached", "-h").stdout, "--enable-ssl")
 	for _, tc := range []struct {
 		args string // separated by spaces; '' is an empty word
 		code int
 		text string
 		ours bool // memcached says something else, or starts
+		tls  bool // memcached says the same if it has TLS
 	}{
 		{args: "-Q", code: 1, text: "quarryd: invalid option -- 'Q'\n" + illegal},
 		{args: "-p", code: 1, text: "quarryd: option requires an argument -- 'p'\n" + illegal},
@@ -135,7 +137,9 @@ func TestRefusals(t *testing.T) {
 		{args: "-U 70000", code: 64, text: "ERROR: Invalid port number 70000.\n"},
 		{args: "-m -1", code: 64, text: "quarryd: -m -1: memory cannot be less than nothing\n", ours: true},
 
-		{args: "-Z", code: 64, text: "This server is not built with TLS support.\n", ours: true},
+		{args: "-Z", code: 64, text: "Error loading the certificate chain: (null) : no such file or directory\n", ours: true},
+		{args: "-Z -o ssl_chain_cert=/no/such", code: 64, text: "Error loading the certificate chain: /no/such : no such file or directory\n", ours: true},
+		{args: "-Z -p 0", code: 64, text: "ERROR: You cannot enable SSL without a TCP port.\n", tls: true},
 		{args: "-Y ''", code: 1, text: "Could not open authfile [] for reading, error no such file or directory\n", ours: true},
 		{args: "-Y /dev/null -B auto", code: 64, text: "ERROR: You cannot allow the BINARY protocol while using ascii authentication tokens.\n"},
 		{args: "-Y /dev/null -U 5", code: 64, text: "Cannot use UDP with ascii authentication enabled (-U 0 to disable)\n"},
@@ -196,7 +200,23 @@ func TestRefusals(t *testing.T) {
 		{args: "-o slab_sizes", code: 1, text: "Missing slab_sizes argument\n", ours: true},
 		{args: "-o ext_page_size", code: 1, text: "Missing ext_page_size argument\n"},
 		{args: "-o ext_path=/x:1G", code: 64, text: "quarryd: -o ext_path: this server has no flash tier\n", ours: true},
-		{args: "-o ssl_key=/x", code: 64, text: "quarryd: -o ssl_key: this server is not built with TLS support\n", ours: true},
+		{args: "-o ssl_chain_cert", code: 1, text: "Missing ssl_chain_cert argument\n", tls: true},
+		{args: "-o ssl_key", code: 1, text: "Missing ssl_key argument\n", tls: true},
+		{args: "-o ssl_ca_cert", code: 1, text: "Missing ssl_ca_cert argument\n", tls: true},
+		{args: "-o ssl_ciphers", code: 1, text: "Missing ssl_ciphers argument\n", tls: true},
+		{args: "-o ssl_verify_mode", code: 1, text: "Missing ssl_verify_mode argument\n", tls: true},
+		{args: "-o ssl_verify_mode=x", code: 1, text: "could not parse argument to ssl_verify_mode\n", tls: true},
+		{args: "-o ssl_verify_mode=4", code: 1, text: "Invalid ssl_verify_mode. Use help to see valid options.\n", tls: true},
+		{args: "-o ssl_verify_mode=-1", code: 1, text: "Invalid ssl_verify_mode. Use help to see valid options.\n", tls: true},
+		{args: "-o ssl_keyformat", code: 1, text: "Missing ssl_keyformat argument\n", tls: true},
+		{args: "-o ssl_keyformat=PEM", code: 1, text: "could not parse argument to ssl_keyformat\n", tls: true},
+		{args: "-o ssl_keyformat=2", code: 64, text: "quarryd: -o ssl_keyformat=2: keys are read as PEM only, which is 1\n", ours: true},
+		{args: "-o ssl_min_version", code: 1, text: "Missing ssl_min_version argument\n", tls: true},
+		{args: "-o ssl_min_version=x", code: 1, text: "could not parse argument to ssl_min_version\n", tls: true},
+		{args: "-o ssl_min_version=4", code: 1, text: "Invalid ssl_min_version. Use help to see valid options.\n", tls: true},
+		{args: "-o ssl_wbuf_size", code: 1, text: "Missing ssl_wbuf_size argument\n", tls: true},
+		{args: "-o ssl_wbuf_size=x", code: 1, text: "could not parse argument to ssl_wbuf_size\n", tls: true},
+		{args: "-Z -o ssl_ciphers=HIGH", code: 64, text: "Error setting the provided cipher(s): HIGH: no cipher HIGH here\n", ours: true},
 		{args: "-o proxy_config=/x", code: 64, text: "quarryd: -o proxy_config: this server is not built with a proxy\n", ours: true},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
@@ -210,7 +230,7 @@ func TestRefusals(t *testing.T) {
 			if got.code != tc.code || got.stderr != tc.text || got.stdout != "" {
 				t.Errorf("got %d %q %q want %d %q", got.code, got.stdout, got.stderr, tc.code, tc.text)
 			}
-			if !compare || tc.ours {
+			if !compare || tc.ours || tc.tls && !compareTLS {
 				return
 			}
 			real := finish(t, reference, "quarryd", append([]string{"-u", "root"}, args...)...)
@@ -291,13 +311,16 @@ func TestHelp(t *testing.T) {
 		"              This is used for per-prefix stats reporting. The default is",
 		"--tenant-delimiter=<char>        what stands before the first <char> of a key is the",
 		"                                 tenant that it belongs to; see \"stats tenants\"",
+		"-Z, --enable-ssl          enable TLS/SSL",
+		"   - ssl_chain_cert:      certificate chain file in PEM format",
+		"   - ssl_session_cache:   enable server-side SSL session cache, to support session",
 		"   - idle_timeout:        timeout for idle connections. (default: 0, no timeout)",
 	} {
 		if !strings.Contains(got.stdout, want+"\n") {
 			t.Errorf("no line %q", want)
 		}
 	}
-	for _, word := range []string{"enable-ssl", "ssl_", "sasl", "ext_path", "proxy_", "memory-file", "drop_privileges"} {
+	for _, word := range []string{"ssl_wbuf_size", "ssl_kernel_tls", "sasl", "ext_path", "proxy_", "memory-file", "drop_privileges"} {
 		if strings.Contains(strings.ToLower(got.stdout), word) {
 			t.Errorf("help has %q, which is refused or ignored", word)
 		}
