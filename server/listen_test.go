@@ -39,6 +39,10 @@ func TestParseListen(t *testing.T) {
 		{[]string{"proto[ascii]:tag_b_:a"}, []address{{hosts: []string{"a"}, port: 7, tag: "b"}}},
 		{[]string{"proto[negotiating]:a"}, []address{{hosts: []string{"a"}, port: 7}}},
 		{[]string{"proto[nonsense]:a"}, []address{{hosts: []string{"a"}, port: 7}}},
+		{[]string{"notls:a,btls:a", "mtls:proto[ascii]:tag[b]:a:1"}, []address{
+			{hosts: []string{"a"}, port: 7, security: securityNone},
+			{hosts: []string{"a"}, port: 7, security: securityBasic},
+			{hosts: []string{"a"}, port: 1, security: securityMutual, tag: "b"}}},
 		{[]string{"tagged.example:5"}, []address{{hosts: []string{"tagged.example"}, port: 5}}},
 	}
 	for _, tt := range tests {
@@ -48,7 +52,7 @@ func TestParseListen(t *testing.T) {
 			continue
 		}
 		same := func(a, b address) bool {
-			return slices.Equal(a.hosts, b.hosts) && a.port == b.port && a.tag == b.tag && a.optional == b.optional
+			return slices.Equal(a.hosts, b.hosts) && a.port == b.port && a.tag == b.tag && a.security == b.security && a.optional == b.optional
 		}
 		if !slices.EqualFunc(got, tt.want, same) {
 			t.Errorf("%q: got %+v, want %+v", tt.list, got, tt.want)
@@ -56,7 +60,7 @@ func TestParseListen(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"a:x", "a:", "a:70000", "a:-2", "[::1", "[::1]x", "[::1]:", ":5",
-		"notls:a", "btls:a", "mtls:a", "proto[proxy]:a", "proto[binary]:a", "proto[ascii",
+		"notls:", "tls:a", "btls:mtls:a", "proto[proxy]:a", "proto[binary]:a", "proto[ascii",
 		"tag[]:a", "tag_123456789_:a", "tag[abc:a",
 	} {
 		if got, err := parseListen([]string{bad}, 7); err == nil {
@@ -77,6 +81,8 @@ func TestListenError(t *testing.T) {
 	}{
 		{Config{Listen: []string{"192.0.2.77:0", "b"}}, "failed to listen on one of interface(s) 192.0.2.77:0,b: "},
 		{Config{Listen: []string{taken.Addr().String()}}, "failed to listen on one of interface(s) " + taken.Addr().String() + ": "},
+		{Config{Listen: []string{"mtls:127.0.0.1:0"}}, "failed to listen on one of interface(s) mtls:127.0.0.1:0: " +
+			"'mtls' option is valid only when SSL is enabled"},
 		{Config{Listen: []string{"a:x"}}, "failed to listen on one of interface(s) a:x: "},
 		{Config{UnixSocket: "/no/such/folder/s"}, "failed to listen on UNIX socket: /no/such/folder/s: "},
 	} {
