@@ -18,6 +18,10 @@ type cli struct {
 		Load   benchCommand  `cmd:"" default:"withargs" help:"Put load on a memcached-compatible server and report throughput, latency and the server's CPU per operation. (The default.)"`
 		Replay replayCommand `cmd:"" help:"Replay traces of real systems and report misses."`
 	} `cmd:"" help:"Measure servers, and caches on traces."`
+
+	Version    versionCommand    `cmd:"" help:"Print the version."`
+	Completion completionCommand `cmd:"" help:"Print the script that completes commands and flags in a shell."`
+	Man        manCommand        `cmd:"" hidden:"" help:"Print the source of the man page."`
 }
 
 // options are what kong is told beyond the structs.

@@ -14,7 +14,8 @@ import (
 // does not know: positive is the complaint about a number that is not;
 // refused, why a flag cannot be had; unused, that it is accepted and does
 // nothing; final, that it prints something and ends; letteronly, that it has
-// no long form; own, that it is Quarry's, not memcached's.
+// no long form; own, that it is Quarry's, not memcached's; values, those that
+// it may have, for shells to complete.
 type flags struct {
 	Port       *number   `short:"p" placeholder:"num" help:"TCP port to listen on (default: 11211)\n0 is off, -1 any free one"`
 	UDPPort    *number   `short:"U" name:"udp-port" placeholder:"num" help:"UDP port to listen on (default: 0, off)\nwithout -p the TCP port, too"`
@@ -42,7 +43,7 @@ type flags struct {
 	Requests   number    `short:"R" name:"max-reqs-per-event" placeholder:"num" default:"20" positive:"Number of requests per event must be greater than 0" help:"maximum number of requests per event, limits the\nrequests processed per connection to prevent\nstarvation (default: 20)"`
 	NoCAS      bool      `short:"C" name:"disable-cas" help:"disable use of CAS"`
 	Backlog    number    `short:"b" name:"listen-backlog" placeholder:"num" default:"1024" help:"set the backlog queue limit (default: 1024)"`
-	Protocol   protocol  `short:"B" placeholder:"name" help:"protocol - ascii or auto (default: auto-negotiate)"`
+	Protocol   protocol  `short:"B" placeholder:"name" values:"auto,ascii" help:"protocol - ascii or auto (default: auto-negotiate)"`
 	ItemMax    itemSize  `short:"I" name:"max-item-size" placeholder:"num" default:"1m" help:"adjusts max item size\n(default: 1m, min: 1k, max: 1024m)"`
 	SASL       noSwitch  `short:"S" name:"enable-sasl" refused:"This server is not built with SASL support." hidden:""`
 	NoFlush    bool      `short:"F" name:"disable-flush-all" help:"disable flush_all command"`
@@ -62,6 +63,9 @@ type flags struct {
 
 	AdminListen string `own:"" placeholder:"addr" help:"serve figures over HTTP: a page at /, /metrics for\nPrometheus, /healthz, /readyz; <addr> is a port, which is\nthat of the loopback, or address:port (default: off)"`
 	AdminPprof  bool   `own:"" help:"serve profiles of the program there, at /debug/pprof/"`
+
+	Man        bool   `own:"" final:"" hidden:""`
+	Completion string `own:"" final:"" hidden:""`
 }
 
 // number is read as atoi reads it, and held to its flag's positive tag.

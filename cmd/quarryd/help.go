@@ -48,7 +48,7 @@ func printHelp(_ kong.HelpOptions, ctx *kong.Context) error {
 	}
 	w.WriteString("Not in memcached:\n")
 	for _, f := range ctx.Model.Flags {
-		if !f.Tag.Has("own") {
+		if !f.Tag.Has("own") || f.Hidden {
 			continue
 		}
 		head := "--" + f.Name

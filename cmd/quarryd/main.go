@@ -48,8 +48,15 @@ func run(args []string) (code int, err error) {
 		fmt.Print(license)
 		return 0, nil
 	case f.Version:
-		fmt.Println(compatible)
+		fmt.Print(versionLines())
 		return 0, nil
+	case f.Man:
+		fmt.Print(program(ctx.Model).Page())
+		return 0, nil
+	case f.Completion != "":
+		script, err := program(ctx.Model).Completion(f.Completion)
+		fmt.Print(script)
+		return 0, err
 	}
 	cfg, warnings, err := f.config()
 	if err != nil {
