@@ -74,7 +74,8 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 	}
 	l.num("connection_structures", c.Structures)
 	l.zeros("response_obj_oom", "response_obj_count", "response_obj_bytes",
-		"read_buf_count", "read_buf_bytes", "read_buf_bytes_free", "read_buf_oom", "reserved_fds")
+		"read_buf_count", "read_buf_bytes", "read_buf_bytes_free", "read_buf_oom")
+	l.num("reserved_fds", uint64(spareDescriptors+descriptorsEachLoop*s.cfg.Threads))
 	l.num("cmd_get", t.GetHits+st.GetMisses)
 	l.num("cmd_set", t.CmdSet)
 	l.num("cmd_flush", n.flushes)
@@ -123,8 +124,14 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 		l.num("slab_reassign_running", uint64(min(st.MovesUnderWay, 1)))
 		l.num("slabs_moved", st.PagesMoved)
 	}
-	l.zeros("lru_crawler_running", "lru_crawler_starts", "lru_maintainer_juggles", "malloc_fails",
-		"log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent",
+	if !s.cfg.Extended.NoLRUCrawler {
+		l.zeros("lru_crawler_running", "lru_crawler_starts")
+	}
+	maintained := !s.cfg.Extended.NoLRUMaintainer
+	if maintained {
+		l.zeros("lru_maintainer_juggles")
+	}
+	l.zeros("malloc_fails", "log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent",
 		"log_watchers")
 	l.tls(&s.cfg.TLS, &sn.tls)
 	l.zeros("unexpected_napi_ids", "round_robin_fallback")
@@ -134,17 +141,21 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 	l.num("slab_global_page_pool", st.IdlePages)
 	l.num("expired_unfetched", t.ExpiredUnfetched)
 	l.num("evicted_unfetched", t.EvictedUnfetched)
-	l.num("evicted_active", t.EvictedActive)
+	if maintained {
+		l.num("evicted_active", t.EvictedActive)
+	}
 	l.num("evictions", t.Evicted)
 	l.num("reclaimed", t.Reclaimed)
 	l.num("crawler_reclaimed", t.SweepReclaimed)
 	l.num("crawler_items_checked", st.SweepChecked)
 	l.num("lrutail_reflocked", 0)
-	l.num("moves_to_cold", t.MovesToCold)
-	l.num("moves_to_warm", t.MovesToWarm)
-	l.num("moves_within_lru", t.MovesWithin)
-	l.num("direct_reclaims", t.DirectReclaims)
-	l.num("lru_bumps_dropped", 0)
+	if maintained {
+		l.num("moves_to_cold", t.MovesToCold)
+		l.num("moves_to_warm", t.MovesToWarm)
+		l.num("moves_within_lru", t.MovesWithin)
+		l.num("direct_reclaims", t.DirectReclaims)
+		l.num("lru_bumps_dropped", 0)
+	}
 	return append(l, statsEnd...)
 }
 
