@@ -54,6 +54,7 @@ type Config struct {
 	MaxConns       int  // -c: open connections of clients
 	NoMaxConnsFast bool // -o no_maxconns_fast: over -c wait instead of refusing
 	Backlog        int  // -b
+	SocketMark     int  // -o sock_cookie_id: SO_MARK of the sockets; 0 is none
 	Threads        int  // -t: event loops
 	ReqsPerEvent   int  // -R: requests before others get a turn; 0 is not given
 	IdleSeconds    int  // -o idle_timeout: TCP connections only; 0 is never
@@ -63,6 +64,7 @@ type Config struct {
 	NoEvict       bool    // -M
 	GrowthFactor  float64 // -f; 0 is Quarry's own class table
 	ChunkMin      int     // -n
+	LargePages    bool    // -L: items and index in large pages of the system
 	NoCAS         bool    // -C
 	FlushDisabled bool    // -F
 

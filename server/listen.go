@@ -166,11 +166,24 @@ func (s *Server) prepareSocket(_, _ string, rc syscall.RawConn) error {
 		if n := s.cfg.sendBufferBytes; n > 0 && err == nil {
 			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, n)
 		}
+		s.markSocket(int(fd))
 	})
 	if ctl != nil {
 		return ctl
 	}
 	return os.NewSyscallError("setsockopt", err)
+}
+
+// markSocket gives a socket the mark that a firewall knows it by; connections
+// inherit it. Without the right to, the server runs all the same, as memcached
+// does.
+func (s *Server) markSocket(fd int) {
+	if s.cfg.SocketMark == 0 {
+		return
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, s.cfg.SocketMark); err != nil {
+		s.log.Warn("socket not marked", "sock_cookie_id", s.cfg.SocketMark, "error", err)
+	}
 }
 
 // addListener keeps ln, with -b for its backlog: package net takes the

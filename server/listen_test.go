@@ -170,6 +170,18 @@ func TestListenBacklog(t *testing.T) {
 	}
 }
 
+func TestSocketMark(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: only root can mark sockets")
+	}
+	s, _ := startServer(t, Config{SocketMark: 7, UDPPort: -1})
+	for _, fd := range []int{s.listeners[0].fd, int(s.udp[0].fd.Load())} {
+		if mark, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK); err != nil || mark != 7 {
+			t.Errorf("descriptor %d: got mark %d, %v want 7", fd, mark, err)
+		}
+	}
+}
+
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	for _, mask := range []uint32{0, 0o770} { // the second time an old file is there

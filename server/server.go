@@ -127,7 +127,8 @@ func New(c Config) (*Server, error) {
 			Default:    d.TenantDefault,
 			TrackedMax: d.TenantsTracked,
 		},
-		Policy: policy,
+		Policy:     policy,
+		LargePages: d.LargePages,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)

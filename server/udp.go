@@ -85,7 +85,10 @@ func (s *Server) addUDP(pc *net.UDPConn, tag string) (port int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return int(u.local.Port()), rc.Control(func(fd uintptr) { u.fd.Store(int32(fd)) })
+	return int(u.local.Port()), rc.Control(func(fd uintptr) {
+		u.fd.Store(int32(fd))
+		s.markSocket(int(fd))
+	})
 }
 
 // serve answers datagrams until the socket is closed.
@@ -121,6 +124,7 @@ func (u *udpSocket) datagram(p []byte, from netip.AddrPort) {
 		u.remote = from
 		u.setState(connParseCmd)
 		u.execute(p[udpHeaderBytes:])
+		w.publish(u.srv) // who has the answer finds it counted
 		u.send(binary.BigEndian.Uint16(p), from)
 		u.setState(connRead)
 	}

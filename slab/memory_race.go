@@ -16,4 +16,6 @@ func commit([]byte) error { return nil }
 
 func discard(b []byte) { clear(b) }
 
+func adviseLarge([]byte) error { return nil }
+
 func release([]byte) error { return nil }

@@ -62,6 +62,7 @@ func (f *flags) apply(x *extended) {
 	if x.ChunkMin != chunkMinDefault && f.Factor == nil {
 		x.warn("-n has no effect without -f: the smallest chunks are smaller already")
 	}
+	x.LargePages = f.LargePages
 	x.PrefixDelim = byte(f.Delimiter)
 	x.DetailOn = f.Delimiter != 0
 	x.Threads = int(f.Threads)
@@ -110,6 +111,9 @@ func (f *flags) check(x *extended) error {
 			f.NAPIIDs, f.Threads)
 	case f.Memory < 0:
 		return refuse(exitUsage, "quarryd: -m %d: memory cannot be less than nothing", f.Memory)
+	case f.LargePages && !largePagesAllowed():
+		return refuse(exitError, "Transparent huge pages support disabled.\nWill use default page size.\n"+
+			"Cannot enable large pages on this system\n(There is no support as of this version)")
 	case f.ItemMax < itemMinBytes:
 		return refuse(exitUsage, "Item max size cannot be less than 1024 bytes.")
 	case f.ItemMax > itemSize(f.Memory)<<20/2:

@@ -27,7 +27,8 @@ type suboption struct {
 	missing string // the complaint if no value is given; "" if none is needed
 	bare    string // the value that the name alone stands for
 	set     func(x *extended, value string) error
-	help    string // what -h says, "" for nothing
+	help    string // what -h says, "" for nothing; an ignored one says so by itself
+	own     bool   // Quarry's, not memcached's
 }
 
 // extended gathers what all -o of a command line say.
@@ -100,14 +101,13 @@ var suboptions = []suboption{
 	{name: "hashpower", class: ignored,
 		missing: "Missing numeric argument for hashpower",
 		set:     setHashPower},
-	{name: "no_hashexpand", class: ignored},
-	{name: "hash_algorithm", class: ignored,
-		missing: "Missing hash_algorithm argument",
-		set:     setHashAlgorithm},
 	{name: "tail_repair_time", class: ignored,
 		missing: "Missing numeric argument for tail_repair_time",
 		set: between(func(x *server.Extended) *int { return &x.TailRepairSeconds }, 10, math.MaxInt32,
 			"Cannot set tail_repair_time to less than 10 seconds")},
+	{name: "hash_algorithm", class: ignored,
+		missing: "Missing hash_algorithm argument",
+		set:     setHashAlgorithm},
 	{name: "lru_crawler",
 		set: turn(func(x *server.Extended) *bool { return &x.NoLRUCrawler }, false)},
 	{name: "no_lru_crawler", class: ignored,
@@ -139,7 +139,7 @@ var suboptions = []suboption{
 			x.Extended.NoLRUMaintainer, x.Extended.LRUFlat = true, true
 			return nil
 		}},
-	{name: "lru_policy",
+	{name: "lru_policy", own: true,
 		missing: "Missing lru_policy argument",
 		set: func(x *extended, value string) error {
 			if value != "tinylfu" && value != "segmented" {
@@ -231,6 +231,7 @@ var suboptions = []suboption{
 			"could not parse argument to worker_logbuf_size")},
 	{name: "track_sizes", class: ignored,
 		set: turn(func(x *server.Extended) *bool { return &x.TrackSizes }, true)},
+	{name: "no_hashexpand", class: ignored},
 	{name: "inline_ascii_resp"},
 	{name: "no_inline_ascii_resp"},
 	{name: "modern",
@@ -239,7 +240,13 @@ var suboptions = []suboption{
 	{name: "drop_privileges", class: ignored},
 	{name: "no_drop_privileges"}, // asks for what is so
 	{name: "relaxed_privileges"}, // of debug builds; asks for what is so
-	{name: "sock_cookie_id", class: ignored, missing: "Missing sock_cookie_id argument"},
+	{name: "sock_cookie_id",
+		missing: "Missing sock_cookie_id argument",
+		set: func(x *extended, value string) error {
+			x.SocketMark, _ = strictUint(value) // junk is 0, which is none
+			return nil
+		},
+		help: "attributes an ID to a socket for ip filtering/firewalls"},
 
 	// The flash tier: sizes for a tier that is off change nothing.
 	{name: "ext_path", class: refused, why: "this server has no flash tier"},
@@ -250,12 +257,12 @@ var suboptions = []suboption{
 	{name: "ext_item_size", class: ignored, missing: "Missing ext_item_size argument"},
 	{name: "ext_item_age", class: ignored, missing: "Missing ext_item_age argument"},
 	{name: "ext_low_ttl", class: ignored, missing: "Missing ext_low_ttl argument"},
+	{name: "ext_drop_unread", class: ignored},
 	{name: "ext_recache_rate", class: ignored, missing: "Missing ext_recache_rate argument"},
 	{name: "ext_compact_under", class: ignored, missing: "Missing ext_compact_under argument"},
 	{name: "ext_drop_under", class: ignored, missing: "Missing ext_drop_under argument"},
-	{name: "ext_max_sleep", class: ignored, missing: "Missing ext_max_sleep argument"},
 	{name: "ext_max_frag", class: ignored, missing: "Missing ext_max_frag argument"},
-	{name: "ext_drop_unread", class: ignored},
+	{name: "ext_max_sleep", class: ignored, missing: "Missing ext_max_sleep argument"},
 
 	{name: "ssl_chain_cert",
 		missing: "Missing ssl_chain_cert argument",

@@ -29,7 +29,7 @@ type flags struct {
 	Memory     number    `short:"m" name:"memory-limit" placeholder:"num" default:"64" help:"item memory in megabytes (default: 64)"`
 	NoEvict    bool      `short:"M" name:"disable-evictions" help:"return error on memory exhausted instead of evicting"`
 	Conns      number    `short:"c" name:"conn-limit" placeholder:"num" default:"1024" positive:"Maximum connections must be greater than 0" help:"max simultaneous connections (default: 1024)"`
-	LockMemory bool      `short:"k" name:"lock-memory" unused:"-k: memory is not locked" hidden:""`
+	LockMemory bool      `short:"k" name:"lock-memory" help:"lock down all memory that is in use"`
 	Verbose    int       `short:"v" type:"counter" help:"verbose (print errors/warnings while in event loop)\n-vv                       very verbose (also print client commands/responses)\n-vvv                      extremely verbose (internal state transitions)"`
 	Help       bool      `short:"h" final:"" help:"print this help and exit"`
 	License    bool      `short:"i" final:"" help:"print license and exit"`
@@ -37,7 +37,7 @@ type flags struct {
 	PIDFile    string    `short:"P" name:"pidfile" placeholder:"file" help:"save PID in <file>; removed at the end with -d option"`
 	Factor     *factor   `short:"f" name:"slab-growth-factor" placeholder:"num" help:"chunk size growth factor (default: finer classes than any factor\ngives; with a factor the classes are memcached's)"`
 	ChunkMin   number    `short:"n" name:"slab-min-size" placeholder:"bytes" default:"48" positive:"Chunk size must be greater than 0" help:"min space used for key+value+flags (default: 48)"`
-	LargePages bool      `short:"L" name:"enable-largepages" unused:"-L: large memory pages are not used" hidden:""`
+	LargePages bool      `short:"L" name:"enable-largepages" help:"try to use large memory pages (if available)"`
 	Delimiter  delimiter `short:"D" name:"prefix-delimiter" letteronly:"" placeholder:"char" help:"Use <char> as the delimiter between key prefixes and IDs.\nThis is used for per-prefix stats reporting. The default is\n\":\" (colon). If this option is specified, stats collection\nis turned on automatically; if not, then it may be turned on\nby sending the \"stats detail on\" command to the server."`
 	Threads    number    `short:"t" placeholder:"num" default:"4" positive:"Number of threads must be greater than 0" help:"number of threads to use (default: 4)"`
 	Requests   number    `short:"R" name:"max-reqs-per-event" placeholder:"num" default:"20" positive:"Number of requests per event must be greater than 0" help:"maximum number of requests per event, limits the\nrequests processed per connection to prevent\nstarvation (default: 20)"`
@@ -52,8 +52,8 @@ type flags struct {
 	AuthFile   *string   `short:"Y" placeholder:"file" help:"enable ASCII protocol authentication. format:\nuser:pass\\nuser2:pass2\\n\nread again on SIGHUP"`
 	MemoryFile noValue   `short:"e" refused:"quarryd: -e: this server is not built with warm restarts" hidden:""`
 	TLS        bool      `short:"Z" name:"enable-ssl" help:"enable TLS/SSL"`
-	NAPIIDs    number    `short:"N" name:"napi-ids" positive:"Maximum number of NAPI IDs must be greater than 0" unused:"-N: connections are not spread by NIC queue" hidden:""`
 	Extended   []string  `short:"o" sep:"none" placeholder:"list" help:"comma separated list of extended options\nmost options have a 'no_' prefix to disable"`
+	NAPIIDs    number    `short:"N" name:"napi-ids" positive:"Maximum number of NAPI IDs must be greater than 0" unused:"-N: connections are not spread by NIC queue" placeholder:"num" help:"number of napi ids: accepted, without effect"`
 
 	MemcachedConf   string          `own:"" placeholder:"file" help:"read options from <file> as well, which has the form\nof Debian's /etc/memcached.conf: one option a line,\n# before comments; what stands on the command line\ncomes after them"`
 	TenantDelimiter tenantDelimiter `own:"" placeholder:"char" help:"what stands before the first <char> of a key is the\ntenant that it belongs to; see \"stats tenants\""`

@@ -40,13 +40,12 @@ func printHelp(_ kong.HelpOptions, ctx *kong.Context) error {
 			}
 		}
 		printLines(&w, head, f.Help, column)
-	}
-	for _, o := range suboptions {
-		if o.help != "" {
-			printLines(&w, "   - "+o.name+":", o.help, suboptionColumn)
+		if f.Short == 'o' {
+			printSuboptions(&w, false)
 		}
 	}
 	w.WriteString("Not in memcached:\n")
+	printSuboptions(&w, true)
 	for _, f := range ctx.Model.Flags {
 		if !f.Tag.Has("own") || f.Hidden {
 			continue
@@ -59,6 +58,24 @@ func printHelp(_ kong.HelpOptions, ctx *kong.Context) error {
 	}
 	_, err := io.WriteString(ctx.Stdout, w.String())
 	return err
+}
+
+// printSuboptions prints what -o takes: memcached's, or Quarry's own.
+func printSuboptions(w *strings.Builder, own bool) {
+	for _, o := range suboptions {
+		text := o.help
+		if text == "" && o.class == ignored {
+			text = "accepted, without effect"
+		}
+		if text == "" || o.own != own {
+			continue
+		}
+		if own {
+			printLines(w, "--extended="+o.name, text, ownColumn)
+		} else {
+			printLines(w, "   - "+o.name+":", text, suboptionColumn)
+		}
+	}
 }
 
 // printLines prints head, and text beside it from column on. A line of text

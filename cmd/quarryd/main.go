@@ -110,6 +110,9 @@ func (f *flags) serve(cfg server.Config) error {
 	if err != nil {
 		return err
 	}
+	if f.LockMemory {
+		raiseLockLimit()
+	}
 	if err := assumeUser(f.User); err != nil {
 		return err
 	}
@@ -117,6 +120,9 @@ func (f *flags) serve(cfg server.Config) error {
 		if err := enterDaemon(f.CoreDumps); err != nil {
 			return err
 		}
+	}
+	if f.LockMemory {
+		lockMemory()
 	}
 	if err := srv.Start(context.Background()); err != nil {
 		return err

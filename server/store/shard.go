@@ -75,6 +75,16 @@ func newShard(s *Store, id int, reserve int64) (*shard, error) {
 	return sh, nil
 }
 
+// useLargePages has items and index in large pages of the system.
+func (sh *shard) useLargePages() error {
+	for _, m := range []*slab.Memory{sh.a.Memory, sh.idx.mem, sh.idx.over} {
+		if err := m.UseLargePages(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (sh *shard) close() error {
 	if err := sh.order.Close(); err != nil {
 		return err

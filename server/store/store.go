@@ -21,6 +21,7 @@ type Config struct {
 	ChunkMin     int     // -n: with GrowthFactor, bytes of the smallest item. 48
 	Policy       Policy  // how an order chooses what goes. TinyLFU
 	PageBytes    int     // 0 by rule, see pageBytesFor
+	LargePages   bool    // -L: of the system, for items and index
 
 	Tenants TenantConfig // who shares the store
 }
@@ -129,6 +130,11 @@ func Open(c Config) (*Store, error) {
 			return nil, errors.Join(err, s.Close())
 		}
 		s.shards = append(s.shards, sh)
+		if c.LargePages {
+			if err := sh.useLargePages(); err != nil {
+				return nil, errors.Join(err, s.Close())
+			}
+		}
 	}
 	return s, nil
 }
