@@ -78,3 +78,10 @@ func Writev(fd int, pieces [][]byte) (int, error) {
 	}
 	return int(n), nil
 }
+
+// At is the T at off, in place: a T without Go pointers, at an offset that its
+// alignment divides. It is valid as long as the memory is.
+func At[T any](m *Memory, off uint64) *T {
+	var t T
+	return (*T)(m.at(off, uint64(unsafe.Sizeof(t))))
+}

@@ -94,6 +94,9 @@ func (sh *shard) writeNumber(it item, k Key, digits []byte, o *ArithOptions, now
 		for i := copy(b, digits); i < len(b); i++ {
 			b[i] = ' '
 		}
+		if sh.usesFresh() {
+			sh.unversion(it, k, now)
+		}
 		sh.renewCAS(&it, o.HasNewCAS, o.NewCAS)
 		it.setAccess(now.Seconds())
 		return it, true
@@ -101,7 +104,7 @@ func (sh *shard) writeNumber(it item, k Key, digits []byte, o *ArithOptions, now
 	sh.pins[it.r]++
 	defer sh.unpin(it.r)
 	flags, expiry, binary := it.flags(), it.expiry(), it.tag&keyBinary
-	l := sh.s.layoutFor(len(k.Bytes), len(digits), flags)
+	l := sh.s.layoutFor(len(k.Bytes), len(digits), flags, sh.needsExtra(k))
 	r := sh.alloc(l.class, now)
 	if r == 0 {
 		return item{}, false
@@ -109,6 +112,9 @@ func (sh *shard) writeNumber(it item, k Key, digits []byte, o *ArithOptions, now
 	grown := sh.init(r, l, k.Bytes, len(digits), flags, expiry, now.Seconds())
 	grown.setTag(grown.tag | binary)
 	copy(sh.a.Bytes(grown.valueOff(), len(digits)), digits)
+	if sh.usesFresh() {
+		sh.supersede(k, grown, now)
+	}
 	if sh.a.Tag(it.r).State() >= slab.StateItem {
 		sh.unlink(sh.item(it.r), k.Hash)
 	}

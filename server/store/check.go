@@ -22,7 +22,9 @@ import (
 //  4. A page whose items expire is known to the sweeper in time.
 //  5. What is pinned has a reader.
 //  6. The rows of the tenants add up to the items charged to them.
-//  7. What Memory says of the pages adds up to what is held of the budget.
+//  7. Extra headers are counted, every record is found by its key's hash and on
+//     the wheel, and the tokens that are out add up for the tenants.
+//  8. What Memory says of the pages adds up to what is held of the budget.
 func (s *Store) Check() error {
 	var errs []error
 	var held int64
@@ -79,7 +81,7 @@ func (sh *shard) check() []error {
 	mem := make([]uint64, len(sh.classes))
 	payload := make([]uint64, len(sh.classes))
 	var pieceBytes, goneBytes int64
-	explicit := 0
+	explicit, nExtra := 0, 0
 	owned := make(map[slab.Ref]slab.Ref) // piece: its item
 	for n := uint32(1); n < sh.a.Pages(); n++ {
 		chunks := sh.a.Page(n)
@@ -108,6 +110,9 @@ func (sh *shard) check() []error {
 				if it.tag&explicitCAS != 0 {
 					explicit++
 				}
+				if it.tag&hasExtra != 0 {
+					nExtra++
+				}
 				if e := it.expiry(); e != 0 && !sh.sweeperKnows(n, e) {
 					bad("item %d in page %d expires at %d, and the sweeper does not know", it.r, n, e)
 				}
@@ -130,6 +135,10 @@ func (sh *shard) check() []error {
 		}
 	}
 	errs = append(errs, sh.checkTenants()...)
+	errs = append(errs, sh.checkRecords()...)
+	if nExtra != sh.nExtra {
+		bad("%d extra headers counted, %d found", sh.nExtra, nExtra)
+	}
 	if pieceBytes != sh.pieceBytes || goneBytes != sh.goneBytes {
 		bad("%d bytes of piece headers and %d of gone items counted, %d and %d found",
 			sh.pieceBytes, sh.goneBytes, pieceBytes, goneBytes)

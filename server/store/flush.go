@@ -9,7 +9,7 @@ import "github.com/quarrycache/quarry/slab"
 func (s *Store) FlushAll(at uint32, now Time) {
 	for _, sh := range s.shards {
 		sh.mu.Lock()
-		sh.flushIfDue(now)
+		sh.enter(now)
 		if at > now.Seconds() {
 			sh.flushAt = at
 		} else {
@@ -19,9 +19,10 @@ func (s *Store) FlushAll(at uint32, now Time) {
 	}
 }
 
-// flushIfDue lets a flush whose time has come happen, before anything else is
-// done with the shard.
-func (sh *shard) flushIfDue(now Time) {
+// enter is called first when something is done with the shard: it lets a flush
+// whose time has come happen.
+func (sh *shard) enter(now Time) {
+	sh.now = now
 	if sh.flushAt != 0 && now.Seconds() >= sh.flushAt {
 		sh.flush()
 	}
@@ -31,21 +32,26 @@ func (sh *shard) flushIfDue(now Time) {
 func (sh *shard) flush() {
 	sh.flushAt = 0
 	sh.flushed = sh.casOf(sh.seq)
-	sh.earliest = append(sh.earliest[:0], make([]uint32, sh.a.Pages())...)
-	sh.dueAt = 0
-	if sh.explicit > 0 {
-		sh.freeExplicit()
-	}
+	sh.endTokens()
+	sh.sweepAll()
+	sh.freeExplicit(func(item) bool { return true })
 }
 
-// freeExplicit frees the items whose CAS was given by a client, and so says
-// nothing of when they were stored. Only caches that use E have any.
-func (sh *shard) freeExplicit() {
+// sweepAll makes the sweeper look at every item.
+func (sh *shard) sweepAll() {
+	sh.earliest = append(sh.earliest[:0], make([]uint32, sh.a.Pages())...)
+	sh.dueAt = 0
+}
+
+// freeExplicit frees those of the items that gone chooses whose CAS was given
+// by a client, and so says nothing of when they were stored. Only caches that
+// use E have any.
+func (sh *shard) freeExplicit(gone func(it item) bool) {
 	for n := uint32(1); n < sh.a.Pages() && sh.explicit > 0; n++ {
 		chunks := sh.a.Page(n)
 		for i := range chunks.N {
 			it := sh.item(chunks.At(i))
-			if it.tag.State() >= slab.StateItem && it.tag&explicitCAS != 0 {
+			if it.tag.State() >= slab.StateItem && it.tag&explicitCAS != 0 && gone(it) {
 				sh.unlink(it, sh.HashOf(it.r))
 			}
 			// The page may have left its class with its last item.

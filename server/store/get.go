@@ -25,6 +25,11 @@ type Item struct {
 	Vivified  bool // made by this request
 	Binary    bool // its key was stored as base64
 
+	Version   uint64 // of the value, 0 none
+	Floor     uint64 // under the versions of the key, 0 none
+	Deadlines        // of the value
+	Absent    bool   // known to be absent: only Peek shows that
+
 	sh *shard
 	it item
 }
@@ -57,6 +62,10 @@ func (sh *shard) show(it item, now Time) *Item {
 		it:         it,
 	}
 	v.OldTTL = v.TTL
+	if it.tag&hasExtra != 0 {
+		x := it.extra()
+		v.Version, v.Floor, v.Deadlines, v.Absent = x.version, x.floor, x.Deadlines, x.absent
+	}
 	if sh.s.cfg.NoCAS {
 		v.CAS = 0
 	}
@@ -76,24 +85,29 @@ func ttl(expiry uint32, now Time) int64 {
 func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
 	sh := s.lock(k, now)
 	defer sh.mu.Unlock()
+	if a := o.Ask; a != nil {
+		if a.Class != GrantNone {
+			return sh.lookup(k, o, now, v)
+		}
+		if sh.below(k, a, now) {
+			sh.missed(k, o)
+			return Miss
+		}
+	}
 	it, found := sh.live(k, now)
 	if sh.tenants != nil {
 		sh.tenants.countGet(k.Bytes, found)
 	}
 	if !found {
-		if !o.NoBump {
-			sh.order.Miss(k.Hash)
-		}
 		if o.Vivify {
 			it, found = sh.vivify(k, nil, o.VivifyExpiry, o.HasNewCAS, o.NewCAS, now)
 		}
 		if !found {
-			if o.Touch {
-				sh.n.touchMisses++
-			} else {
-				sh.n.getMisses++
-			}
+			sh.missed(k, o)
 			return Miss
+		}
+		if !o.NoBump {
+			sh.order.Miss(k.Hash)
 		}
 		view := sh.show(it, now)
 		view.Vivified, view.Won, view.OldTTL = true, true, -1
@@ -144,7 +158,7 @@ func (sh *shard) hit(it item, k Key, o *GetOptions, now Time, v Visitor) {
 
 // vivify makes an item with the given value where there is none.
 func (sh *shard) vivify(k Key, value []byte, expiry uint32, hasCAS bool, cas uint64, now Time) (item, bool) {
-	l := sh.s.layoutFor(len(k.Bytes), len(value), 0)
+	l := sh.s.layoutFor(len(k.Bytes), len(value), 0, sh.needsExtra(k))
 	if sh.tenants != nil && sh.admit(k, len(value), l.head+len(value), &SetOptions{}, now) != OK {
 		return item{}, false
 	}
@@ -155,6 +169,9 @@ func (sh *shard) vivify(k Key, value []byte, expiry uint32, hasCAS bool, cas uin
 	it := sh.init(r, l, k.Bytes, len(value), 0, expiry, now.Seconds())
 	copy(sh.a.Bytes(it.valueOff(), len(value)), value)
 	sh.noteInsert(l.class)
+	if sh.usesFresh() {
+		sh.supersedeNew(k, it, now)
+	}
 	sh.link(it, k.Hash, hasCAS, cas, now)
 	return sh.item(r), true
 }
@@ -181,8 +198,14 @@ func (s *Store) Peek(k Key, now Time, v Visitor) Status {
 func (s *Store) Delete(k Key, o *DeleteOptions, now Time) Status {
 	sh := s.lock(k, now)
 	defer sh.mu.Unlock()
+	if sh.usesFresh() {
+		sh.endToken(k, now)
+	}
 	it, found := sh.live(k, now)
 	if !found {
+		if sh.nExtra > 0 {
+			sh.dropHidden(k)
+		}
 		sh.n.deleteMisses++
 		return Miss
 	}
@@ -222,7 +245,8 @@ func (sh *shard) emptied(old item, k Key, o *DeleteOptions, now Time) (item, boo
 	binary := old.tag & keyBinary
 	sh.pins[old.r]++
 	defer sh.unpin(old.r)
-	l := sh.s.layoutFor(len(k.Bytes), 0, o.Flags)
+	// Where grants are in use, they must see that it is a stub.
+	l := sh.s.layoutFor(len(k.Bytes), 0, o.Flags, sh.usesFresh())
 	r := sh.alloc(l.class, now)
 	if r == 0 {
 		return item{}, false
@@ -233,6 +257,12 @@ func (sh *shard) emptied(old item, k Key, o *DeleteOptions, now Time) (item, boo
 	}
 	it := sh.init(r, l, k.Bytes, 0, o.Flags, expiry, now.Seconds())
 	it.setTag(it.tag | binary)
+	if it.tag&hasExtra != 0 {
+		sh.supersede(k, it, now)
+		x := it.extra()
+		x.stub = true
+		it.setExtra(&x, 0)
+	}
 	if sh.a.Tag(old.r).State() >= slab.StateItem {
 		sh.unlink(sh.item(old.r), k.Hash)
 	}

@@ -17,6 +17,7 @@ import (
 //	24  access      3  Unix second of the last access, modulo 2^24
 //	27  key length  1
 //	28  client flags 4, only with hasFlags
+//	    extra       46, only with hasExtra
 //	    chain        8, only with chained: value length 4, first piece 4
 //	    key
 //	    value
@@ -44,11 +45,11 @@ const (
 
 // The store's marks in an item's tag; the two below them are the order's.
 const (
-	stale     slab.Tag = 1 << (slab.TagMarkShift + 2) // X
-	winSent   slab.Tag = 1 << (slab.TagMarkShift + 3) // Z for the next caller
-	keyBinary slab.Tag = 1 << (slab.TagMarkShift + 4) // the key was sent as base64
-	hasFlags  slab.Tag = 1 << (slab.TagMarkShift + 5)
-	// Bit 6 is kept for an extra header: versions and deadlines.
+	stale       slab.Tag = 1 << (slab.TagMarkShift + 2) // X
+	winSent     slab.Tag = 1 << (slab.TagMarkShift + 3) // Z for the next caller
+	keyBinary   slab.Tag = 1 << (slab.TagMarkShift + 4) // the key was sent as base64
+	hasFlags    slab.Tag = 1 << (slab.TagMarkShift + 5)
+	hasExtra    slab.Tag = 1 << (slab.TagMarkShift + 6) // versions and deadlines, see extra
 	chained     slab.Tag = 1 << (slab.TagMarkShift + 7)
 	explicitCAS slab.Tag = 1 << (slab.TagMarkShift + 8) // its CAS says nothing of when it was stored
 )
@@ -90,20 +91,29 @@ func (it *item) setTag(t slab.Tag) {
 
 // chainOff is where the chain header is, if there is one; keyOff is where the
 // key is.
-func (it item) chainOff() uint64 {
-	off := it.r.Off() + headerBytes
-	if it.tag&hasFlags != 0 {
-		off += flagsBytes
-	}
-	return off
-}
+func (it item) chainOff() uint64 { return it.r.Off() + headBytes(it.tag&^chained) }
 
-func (it item) keyOff() uint64 {
-	off := it.chainOff()
-	if it.tag&chained != 0 {
-		off += chainBytes
-	}
-	return off
+func (it item) keyOff() uint64 { return it.r.Off() + headBytes(it.tag) }
+
+// headBytes is what lies before the key of an item with tag t.
+func headBytes(t slab.Tag) uint64 { return uint64(headTable[t>>headShift&headMask]) }
+
+// headShift is where hasFlags is in a tag, with hasExtra and chained above it.
+const (
+	headShift = slab.TagMarkShift + 5
+	headMask  = 7
+)
+
+// headTable is headBytes by the three marks that decide it.
+var headTable = [headMask + 1]uint8{
+	0: headerBytes,
+	1: headerBytes + flagsBytes,
+	2: headerBytes + extraBytes,
+	3: headerBytes + flagsBytes + extraBytes,
+	4: headerBytes + chainBytes,
+	5: headerBytes + flagsBytes + chainBytes,
+	6: headerBytes + extraBytes + chainBytes,
+	7: headerBytes + flagsBytes + extraBytes + chainBytes,
 }
 
 func (it item) flags() uint32 {
@@ -171,13 +181,16 @@ type layout struct {
 	head  int      // bytes before the value
 }
 
-// layoutFor plans an item.
-func (s *Store) layoutFor(keyLen, valueLen int, flags uint32) layout {
-	l := layout{head: headerBytes + keyLen}
+// layoutFor plans an item, with an extra header or without.
+func (s *Store) layoutFor(keyLen, valueLen int, flags uint32, extra bool) layout {
+	var l layout
 	if flags != 0 {
 		l.marks |= hasFlags
-		l.head += flagsBytes
 	}
+	if extra {
+		l.marks |= hasExtra
+	}
+	l.head = int(headBytes(l.marks)) + keyLen
 	if l.head+valueLen <= s.table.Largest() {
 		l.class = s.table.For(l.head + valueLen)
 		return l
@@ -202,6 +215,9 @@ func (sh *shard) init(r slab.Ref, l layout, key []byte, valueLen int, flags, exp
 	sh.a.PutU32(r.Off()+accessOff, second&accessMask|uint32(len(key))<<24)
 	if flags != 0 {
 		sh.a.PutU32(r.Off()+headerBytes, flags)
+	}
+	if l.marks&hasExtra != 0 {
+		it.setExtra(&extra{ttl: expiry}, 0)
 	}
 	if l.marks&chained != 0 {
 		sh.a.PutU32(it.chainOff(), uint32(valueLen))

@@ -58,6 +58,7 @@ const (
 	NoMemory                   // no room, and nothing could be evicted
 	ReadNoMemory               // room ran out while the value arrived
 	NonNumeric                 // arith on a value that is no number
+	Refused                    // a fill or a store that freshness does not allow, for a Reason
 )
 
 // Mode is the way a set stores.
@@ -84,6 +85,10 @@ type GetOptions struct {
 	VivifyExpiry  uint32
 	RecacheBefore uint32
 	NewCAS        uint64
+
+	// Ask, unless nil, asks for a grant or has a minimum version, and is told
+	// what became of it.
+	Ask *Ask
 }
 
 // SetOptions say how a value is stored. The zero value is set.
@@ -95,16 +100,22 @@ type SetOptions struct {
 	HasNewCAS    bool // the item gets NewCAS instead of the next number
 	Vivify       bool // append, prepend: on a miss store the value alone, with VivifyExpiry
 	DropOnError  bool // TooLarge and NoMemory also delete the old item (set, ms)
+	HasExpiry    bool // a revalidation sets the TTL to Expiry, too
 	Flags        uint32
 	Expiry       uint32
 	VivifyExpiry uint32
 	CompareCAS   uint64
 	NewCAS       uint64
+
+	// Fill, unless nil, says that the value has a version. Then Mode, Compare,
+	// Invalidate, Vivify, HasNewCAS and DropOnError are not looked at.
+	Fill *Fill
 }
 
 // SetResult is what a store answers.
 type SetResult struct {
 	Status Status
+	Reason Reason // of Refused
 	CAS    uint64 // of the new item; 0 when nothing was stored
 	Size   int    // bytes of the whole value, after an append too
 }

@@ -8,7 +8,11 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 		return SetResult{Status: s.refuse(k, TooLarge, o, now)}
 	}
 	sh := s.lock(k, now)
-	l := s.layoutFor(len(k.Bytes), len(value), o.Flags)
+	if why := sh.preJudge(k, o, now); why != ReasonNone {
+		sh.mu.Unlock()
+		return SetResult{Status: Refused, Reason: why}
+	}
+	l := s.layoutFor(len(k.Bytes), len(value), o.Flags, o.Fill != nil || sh.needsExtra(k))
 	if l.marks&chained != 0 {
 		// Large values take the way of those that arrive in parts.
 		sh.mu.Unlock()
@@ -17,10 +21,10 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 	defer sh.mu.Unlock()
 	if sh.tenants != nil {
 		if st := sh.admit(k, len(value), l.head+len(value), o, now); st != OK {
-			return SetResult{Status: sh.refuse(k, st, o, now)}
+			return sh.refuseQuota(k, st, o, now)
 		}
 	}
-	r := sh.allocOrRelieve(l.class, now)
+	r := sh.allocFor(k, l.class, o, now)
 	if r == 0 {
 		return SetResult{Status: sh.refuse(k, NoMemory, o, now)}
 	}
@@ -33,7 +37,7 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 func (s *Store) setLarge(k Key, value []byte, o *SetOptions, now Time) SetResult {
 	var u Upload
 	if st := s.Begin(k, len(value), o, now, &u); st != OK {
-		return SetResult{Status: st}
+		return SetResult{Status: st, Reason: u.Refusal}
 	}
 	if st := u.Write(value, now); st != OK {
 		u.Abort()
@@ -56,7 +60,13 @@ func (sh *shard) refuse(k Key, st Status, o *SetOptions, now Time) Status {
 	} else {
 		sh.n.noMemory++
 	}
-	if o.DropOnError {
+	switch {
+	case o.Fill != nil:
+		sh.endFill(k, o.Fill, now)
+	case o.DropOnError:
+		if sh.records.n > 0 {
+			sh.endToken(k, now)
+		}
 		if it, ok := sh.live(k, now); ok {
 			sh.unlink(it, k.Hash)
 		}
@@ -68,6 +78,9 @@ func (sh *shard) refuse(k Key, st Status, o *SetOptions, now Time) Status {
 // its key, or frees it. It is the one place where a value replaces another.
 func (sh *shard) commit(it item, h uint64, o *SetOptions, now Time) SetResult {
 	k := Key{Hash: h, Bytes: it.key()}
+	if o.Fill != nil {
+		return sh.commitFill(it, k, o, now)
+	}
 	old, found := sh.live(k, now)
 	if !found {
 		return sh.commitNew(it, h, o, now)
@@ -95,7 +108,7 @@ func (sh *shard) commit(it item, h uint64, o *SetOptions, now Time) SetResult {
 	case o.CompareCAS != 0 && o.Invalidate && o.CompareCAS < old.cas():
 		// A value older than what is there, but welcome: it is stale from
 		// the start, and lives as long as the old one would have.
-		it.setExpiry(old.expiry())
+		sh.setExpiry(it, old.expiry())
 		it.setTag(it.tag | stale | old.tag&winSent)
 		oldClass.casHits++
 
@@ -103,6 +116,9 @@ func (sh *shard) commit(it item, h uint64, o *SetOptions, now Time) SetResult {
 		oldClass.casBadval++
 		sh.free(it)
 		return SetResult{Status: Exists}
+	}
+	if sh.usesFresh() {
+		sh.supersede(k, it, now)
 	}
 	sh.unlink(old, h)
 	return sh.store(it, h, o, now)
@@ -123,7 +139,7 @@ func (sh *shard) commitNew(it item, h uint64, o *SetOptions, now Time) SetResult
 		}
 	case ModeAppend, ModePrepend:
 		if o.Vivify {
-			it.setExpiry(o.VivifyExpiry)
+			sh.setExpiry(it, o.VivifyExpiry)
 			return sh.storeNew(it, h, o, now)
 		}
 	}
@@ -135,6 +151,9 @@ func (sh *shard) commitNew(it item, h uint64, o *SetOptions, now Time) SetResult
 func (sh *shard) storeNew(it item, h uint64, o *SetOptions, now Time) SetResult {
 	if sh.tenants == nil || !sh.atQuota(it) {
 		sh.noteInsert(sh.orderClass(it))
+	}
+	if sh.usesFresh() {
+		sh.supersedeNew(Key{h, it.key()}, it, now)
 	}
 	return sh.store(it, h, o, now)
 }
@@ -162,7 +181,8 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 	sh.pins[old.r]++
 	defer sh.unpin(old.r)
 
-	l := s.layoutFor(len(key), n, flags)
+	k := Key{h, key}
+	l := s.layoutFor(len(key), n, flags, sh.needsExtra(k))
 	r := sh.alloc(l.class, now)
 	if r == 0 {
 		sh.free(it)
@@ -179,6 +199,9 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 	if !ok {
 		sh.free(both)
 		return SetResult{Status: NotStored}
+	}
+	if sh.usesFresh() {
+		sh.supersede(Key{h, both.key()}, both, now)
 	}
 	if sh.a.Tag(old.r).State() >= slab.StateItem {
 		sh.unlink(sh.item(old.r), h)

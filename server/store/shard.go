@@ -48,6 +48,8 @@ type shard struct {
 
 	tenants *tenants // nil: there are none
 
+	freshShard
+
 	_ [64]byte // shards that neighbour in memory share no cache line
 }
 
@@ -65,6 +67,9 @@ func newShard(s *Store, id int, reserve int64) (*shard, error) {
 		classes: make([]classCounts, s.orderClasses()),
 		balance: newBalance(s),
 		tenants: newTenants(&s.cfg.Tenants, s.cfg.Shards, s.table.Len()),
+	}
+	if sh.freshShard, err = s.fresh.newShard(s, id); err != nil {
+		return nil, err
 	}
 	if sh.order, err = lru.New(a, s.orderClasses(), sh, s.cfg.Policy, reserve/slab.ChunkMinBytes); err != nil {
 		return nil, err
@@ -87,6 +92,9 @@ func (sh *shard) useLargePages() error {
 
 func (sh *shard) close() error {
 	if err := sh.order.Close(); err != nil {
+		return err
+	}
+	if err := sh.records.close(); err != nil {
 		return err
 	}
 	if err := sh.idx.close(); err != nil {
@@ -131,6 +139,8 @@ func (sh *shard) live(k Key, now Time) (item, bool) {
 		sh.n.getFlushed++
 	case isExpired(it, now.Seconds()):
 		sh.n.getExpired++
+	case it.tag&hasExtra != 0:
+		return sh.liveExtra(it, k, now)
 	default:
 		return it, true
 	}
@@ -138,13 +148,37 @@ func (sh *shard) live(k Key, now Time) (item, bool) {
 	return item{}, false
 }
 
+// liveExtra is live for an item with an extra header. A known absence, and a
+// value with a deadline while the clock is not trusted, are left where they
+// are, and not shown.
+func (sh *shard) liveExtra(it item, k Key, now Time) (item, bool) {
+	x := it.extra()
+	switch {
+	case x.Hard != 0 && sh.s.fresh.untrusted.Load(), x.absent:
+		return item{}, false
+	case x.Hard != 0 && x.Hard <= sh.deadlineTime(now):
+		sh.n.getExpired++
+		sh.unlink(it, k.Hash)
+		return item{}, false
+	}
+	return it, true
+}
+
 func isExpired(it item, second uint32) bool {
 	e := it.expiry()
 	return e != 0 && e <= second
 }
 
+// isFlushed reports whether a mark that was set after it was stored makes it
+// gone.
 func (sh *shard) isFlushed(it item) bool {
-	return it.cas() <= sh.flushed && it.tag&explicitCAS == 0
+	if it.tag&explicitCAS != 0 {
+		return false
+	}
+	cas := it.cas()
+	return cas <= sh.flushed ||
+		it.tag&hasExtra != 0 && cas <= sh.rebased && it.extra().Hard != 0 ||
+		sh.owned != nil && sh.owned.isHidden(sh.HashOf(it.r), cas)
 }
 
 // HashOf is the hash of the key of item r.
@@ -210,8 +244,20 @@ func (sh *shard) makeRoom(c int, now Time) bool {
 	if r == 0 {
 		return sh.stealPage(c, now)
 	}
+	if sh.filling != 0 && sh.HashOf(r) == sh.filling {
+		r = sh.spare(r, c)
+	}
 	sh.evict(r, now)
 	return true
+}
+
+// spare is another victim of slab class c than r, for whose key a fill needs
+// the room, or r if there is no other.
+func (sh *shard) spare(r slab.Ref, c int) slab.Ref {
+	it := sh.item(r)
+	oc := sh.orderClass(it)
+	it.setTag(sh.order.Hit(oc, r, it.tag, sh.filling))
+	return sh.victim(c)
 }
 
 func (sh *shard) isGone(r slab.Ref, now Time) bool {
@@ -222,9 +268,14 @@ func (sh *shard) isGone(r slab.Ref, now Time) bool {
 // evict frees an item to make room for any other, which the balance between
 // classes learns from.
 func (sh *shard) evict(r slab.Ref, now Time) {
+	it := sh.item(r)
 	if !sh.isGone(r, now) {
-		it := sh.item(r)
 		sh.noteEvicted(sh.orderClass(it), it.tag)
+		if sh.records.n > 0 {
+			if k := (Key{sh.HashOf(r), it.key()}); k.Hash != sh.filling {
+				sh.endToken(k, now)
+			}
+		}
 	}
 	sh.remove(r, now)
 }
@@ -272,6 +323,9 @@ func (sh *shard) link(it item, h uint64, hasCAS bool, cas uint64, now Time) {
 		sh.pieceBytes += it.pieceHeaders()
 	}
 	sh.n.totalItems++
+	if it.tag&hasExtra != 0 {
+		sh.nExtra++
+	}
 	sh.noteExpiry(it)
 	for !sh.idx.insert(h, it.r) {
 		sh.evictFromChain(h, now)
@@ -316,6 +370,9 @@ func (sh *shard) unlink(it item, h uint64) {
 	if it.tag&explicitCAS != 0 {
 		sh.explicit--
 	}
+	if it.tag&hasExtra != 0 {
+		sh.leaveFloor(it, h)
+	}
 	if sh.tenants != nil {
 		sh.discharge(it)
 	}
@@ -357,6 +414,12 @@ func (sh *shard) noteExpiry(it item) {
 
 // setExpiry changes when an item is gone.
 func (sh *shard) setExpiry(it item, e uint32) {
-	it.setExpiry(e)
+	if it.tag&hasExtra != 0 {
+		x := it.extra()
+		x.ttl = e
+		it.setExtra(&x, Time(sh.s.fresh.offset.Load()))
+	} else {
+		it.setExpiry(e)
+	}
 	sh.noteExpiry(it)
 }

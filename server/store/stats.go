@@ -90,6 +90,7 @@ type Stats struct {
 	UploadBytes   int64  // chunks of values on their way in
 
 	Memory Memory
+	Fresh  FreshStats
 }
 
 // Snapshot fills st; its Classes are reused.
@@ -117,6 +118,7 @@ func (s *Store) Snapshot(now Time, st *Stats) {
 	for _, sh := range s.shards {
 		sh.addTo(st, now)
 	}
+	s.settleFresh(&st.Fresh, now)
 	for c := range classes {
 		st.Total.add(&classes[c])
 	}
@@ -159,6 +161,7 @@ func (sh *shard) addTo(st *Stats, now Time) {
 		sh.addClass(c, &st.Classes[min(c, len(st.Classes)-1)], now)
 	}
 	st.Memory.add(sh)
+	sh.addFresh(&st.Fresh, now)
 }
 
 func (sh *shard) addClass(c int, t *ClassStats, now Time) {
@@ -248,6 +251,7 @@ func (s *Store) ResetStats() {
 			n := &sh.classes[c]
 			*n = classCounts{items: n.items, memRequested: n.memRequested, payload: n.payload}
 		}
+		sh.fresh, sh.records.nDropped = FreshStats{}, 0
 		sh.order.ResetMoves()
 		if sh.tenants != nil {
 			sh.tenants.resetCounts()

@@ -24,6 +24,7 @@ type Config struct {
 	LargePages   bool    // -L: of the system, for items and index
 
 	Tenants TenantConfig // who shares the store
+	Fresh   FreshConfig  // versions, deadlines and grants
 }
 
 const (
@@ -78,6 +79,8 @@ type Store struct {
 	sizes  []float64 // of items of each order class, see sizesOf
 	budget *slab.Budget
 
+	fresh freshness
+
 	automove  atomic.Bool   // pages move to where they earn most
 	lastAbort atomic.Uint32 // an Abort: why a page did not move
 
@@ -112,6 +115,9 @@ func Open(c Config) (*Store, error) {
 	if err := c.Tenants.validate(); err != nil {
 		return nil, err
 	}
+	if err := c.Fresh.validate(); err != nil {
+		return nil, err
+	}
 	s := &Store{
 		cfg:    c,
 		mask:   uint32(c.Shards - 1),
@@ -122,6 +128,7 @@ func Open(c Config) (*Store, error) {
 		s.table = slab.FactorClasses(c.PageBytes, itemHeaderMemcached+c.ChunkMin, c.GrowthFactor)
 	}
 	s.automove.Store(true)
+	s.fresh.open(&c.Fresh)
 	s.sizes = sizesOf(s.table)
 	reserve := reserveBytes(c.LimitBytes)
 	for i := range c.Shards {
@@ -200,6 +207,6 @@ func (s *Store) tooLarge(keyLen, valueLen int, flags uint32) bool {
 func (s *Store) lock(k Key, now Time) *shard {
 	sh := s.shards[shardBits(k.Hash)&s.mask]
 	sh.mu.Lock()
-	sh.flushIfDue(now)
+	sh.enter(now)
 	return sh
 }

@@ -74,7 +74,7 @@ func (s *Store) sweepPart(sh *shard, now Time) {
 func (s *Store) Sweep(now Time) {
 	for _, sh := range s.shards {
 		sh.mu.Lock()
-		sh.flushIfDue(now)
+		sh.enter(now)
 		for left := int(sh.a.Pages()); left > 0; {
 			left -= sh.sweepStep(left, sweepChunksMax, now)
 		}
@@ -85,7 +85,7 @@ func (s *Store) Sweep(now Time) {
 // sweepStep does a bounded step, over at most pages pages and chunks chunks,
 // and returns how many pages it has finished.
 func (sh *shard) sweepStep(pages, chunks int, now Time) int {
-	sh.flushIfDue(now)
+	sh.enter(now)
 	w := &sh.sweep
 	done, looked, freed := 0, 0, 0
 	for done < pages {

@@ -32,6 +32,7 @@ type Quota struct {
 	MemoryBytes      int64 // headers, keys and values of its items
 	ValueMaxBytes    int   // one value
 	NewKeysPerSecond int   // keys stored that were not there
+	GrantsInFlight   int   // tokens out at once, in each shard at least one
 }
 
 // TenantQuota is the quota of one tenant.
@@ -88,7 +89,7 @@ func (c *TenantConfig) validate() error {
 }
 
 func (q *Quota) valid() bool {
-	return min(q.MemoryBytes, int64(q.ValueMaxBytes), int64(q.NewKeysPerSecond)) >= 0 && q.NewKeysPerSecond <= TenantRateMax
+	return min(q.MemoryBytes, int64(q.ValueMaxBytes), int64(q.NewKeysPerSecond), int64(q.GrantsInFlight)) >= 0 && q.NewKeysPerSecond <= TenantRateMax
 }
 
 // tenants is a shard's account.
@@ -130,6 +131,10 @@ type tenant struct {
 	rate      int64 // new keys a second over all shards, 0 none
 	credit    int64 // new keys that it may store now, times 1000, times the shards
 	creditAt  Time  // when credit was so
+
+	number      int // of the row
+	inflight    int // tokens out
+	inflightMax int // share of the quota, 0 none
 
 	// recent are the hashes of the keys stored last, a ring: where no other
 	// item of the tenant is found in time, one of these is. Only with a
@@ -188,6 +193,7 @@ func (r *tenant) setQuota(q Quota, shards int64) {
 	if q.MemoryBytes > 0 {
 		r.memoryMax = max(q.MemoryBytes/shards, 1)
 	}
+	r.inflightMax = (q.GrantsInFlight + int(shards) - 1) / int(shards)
 	r.credit, r.creditAt = r.creditMax(shards), 0
 }
 
@@ -265,7 +271,7 @@ func (t *tenants) add(name []byte, h uint64) *tenant {
 	t.rows = t.rows[:len(t.rows)+1]
 	n := len(t.rows) - 1
 	r := &t.rows[n]
-	r.name, r.hash = append(r.name[:0], name...), h
+	r.name, r.hash, r.number = append(r.name[:0], name...), h, n
 	t.index(n)
 	return r
 }
@@ -365,7 +371,7 @@ func (t *tenants) replace(name []byte, h uint64) *tenant {
 	o.bytes += r.bytes
 	o.n.add(&r.n)
 	t.unindex(small)
-	*r = tenant{hash: h, name: append(r.name[:0], name...)}
+	*r = tenant{hash: h, name: append(r.name[:0], name...), number: small}
 	t.index(small)
 	t.last = nil
 	return r

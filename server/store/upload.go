@@ -11,6 +11,9 @@ type Upload struct {
 	left  int   // bytes to come
 	taken int64 // chunk bytes, counted in the store's uploadBytes
 	o     SetOptions
+
+	// Refusal is why Begin was Refused.
+	Refusal Reason
 }
 
 // Begin takes the first chunk for a value of n bytes under key k, which it
@@ -20,19 +23,26 @@ func (s *Store) Begin(k Key, n int, o *SetOptions, now Time, u *Upload) Status {
 	if s.tooLarge(len(k.Bytes), n, o.Flags) {
 		return s.refuse(k, TooLarge, o, now)
 	}
-	l := s.layoutFor(len(k.Bytes), n, o.Flags)
 	sh := s.lock(k, now)
 	defer sh.mu.Unlock()
+	if o.Fill == nil { // a fill is judged when it is whole
+		if u.Refusal = sh.preJudge(k, o, now); u.Refusal != ReasonNone {
+			return Refused
+		}
+	}
+	l := s.layoutFor(len(k.Bytes), n, o.Flags, o.Fill != nil || sh.needsExtra(k))
 	if sh.tenants != nil {
 		if st := sh.admit(k, n, l.head+n, o, now); st != OK {
-			return sh.refuse(k, st, o, now)
+			res := sh.refuseQuota(k, st, o, now)
+			u.Refusal = res.Reason
+			return res.Status
 		}
 	}
 	taken := int64(s.table.Bytes(l.class))
 	if !s.takeUpload(taken) {
 		return sh.refuse(k, NoMemory, o, now)
 	}
-	r := sh.allocOrRelieve(l.class, now)
+	r := sh.allocFor(k, l.class, o, now)
 	if r == 0 {
 		s.uploadBytes.Add(-taken)
 		return sh.refuse(k, NoMemory, o, now)
@@ -77,16 +87,18 @@ func (u *Upload) grow(now Time) Status {
 	s := u.sh.s
 	u.sh.mu.Lock()
 	defer u.sh.mu.Unlock()
+	u.sh.now = now
 	n, c := u.w.nextPiece()
+	key := Key{Hash: u.hash, Bytes: u.w.it.key()}
 	if taken := int64(s.table.Bytes(c)); s.takeUpload(taken) {
 		u.taken += taken
-		if r := u.sh.allocOrRelieve(c, now); r != 0 {
+		if r := u.sh.allocFor(key, c, &u.o, now); r != 0 {
 			u.w.attach(r, n)
 			return OK
 		}
 	}
 	// As with NoMemory, the old value of a set must not stay behind.
-	return u.sh.refuse(Key{Hash: u.hash, Bytes: u.w.it.key()}, ReadNoMemory, &u.o, now)
+	return u.sh.refuse(key, ReadNoMemory, &u.o, now)
 }
 
 // Commit stores the value, which must be whole.
@@ -94,7 +106,7 @@ func (u *Upload) Commit(now Time) SetResult {
 	sh := u.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.flushIfDue(now)
+	sh.enter(now)
 	it := sh.item(u.w.it.r)
 	it.setAccess(now.Seconds())
 	defer u.end()

@@ -1,0 +1,92 @@
+package store
+
+import "github.com/quarrycache/quarry/slab"
+
+// Notice says that the source has version of k: nothing older may be served as
+// fresh from now on, and a fill that read something older is refused. An older
+// value is kept as stale, or with takedown not at all. It works on keys that
+// have no value, too. It is OK also when nothing changes.
+func (s *Store) Notice(k Key, version uint64, takedown bool, now Time) Status {
+	sh := s.lock(k, now)
+	defer sh.mu.Unlock()
+	if takedown {
+		sh.fresh.Takedowns++
+	} else {
+		sh.fresh.Notices++
+	}
+	it, x, found := sh.stored(k, now)
+	floor, _ := sh.floorOf(k)
+	newer := version > floor
+	if newer {
+		sh.endToken(k, now)
+		sh.fresh.Raises++
+	}
+	if found && x.version < version {
+		switch {
+		case takedown || x.absent:
+			sh.unlink(it, k.Hash)
+			found = false
+		default:
+			if it.tag&hasExtra == 0 && newer {
+				it = sh.withExtra(it, k, now)
+				x = it.extra()
+			}
+			it.setTag(it.tag | stale | winSent)
+			sh.renewCAS(&it, false, 0)
+		}
+	}
+	if !newer {
+		return OK
+	}
+	if found && it.tag&hasExtra != 0 {
+		sh.takeFloor(k)
+		x.floor, x.raised = version, now
+		it.setExtra(&x, Time(s.fresh.offset.Load()))
+		return OK
+	}
+	sh.putFloor(k, version, now, now)
+	return OK
+}
+
+// withExtra puts an item with an extra header in the place of old, which has
+// none, or returns old when there is no room for it.
+func (sh *shard) withExtra(old item, k Key, now Time) item {
+	sh.pins[old.r]++
+	defer sh.unpin(old.r)
+	l := sh.s.layoutFor(len(k.Bytes), old.valueLen(), old.flags(), true)
+	r := sh.alloc(l.class, now)
+	if r == 0 {
+		return old
+	}
+	it := sh.init(r, l, k.Bytes, old.valueLen(), old.flags(), old.expiry(), now.Seconds())
+	w := sh.writer(it)
+	if sh.a.Tag(old.r).State() < slab.StateItem || !w.copyValue(old, now) || sh.a.Tag(old.r).State() < slab.StateItem {
+		sh.free(sh.item(r))
+		return old
+	}
+	it = sh.item(r)
+	it.setTag(it.tag | old.tag&(keyBinary|stale|winSent))
+	cas, explicit := old.cas(), old.tag&explicitCAS != 0
+	sh.unlink(sh.item(old.r), k.Hash)
+	sh.link(it, k.Hash, explicit, cas, now)
+	return sh.item(r)
+}
+
+// GiveBack ends the token of a loader that has failed: the next grant may be
+// had at once, and when that is given back too, there is none for a while, and
+// then for longer. ReasonNone, or why the token is none.
+func (s *Store) GiveBack(k Key, t Token, valid bool, now Time) Reason {
+	sh := s.lock(k, now)
+	defer sh.mu.Unlock()
+	rec, why := sh.redeem(k, &Fill{Token: t, BadToken: !valid}, now)
+	if why != ReasonNone {
+		sh.fresh.Refused[why]++
+		return why
+	}
+	sh.fresh.GivenBack++
+	g := &rec.grant
+	g.next = now + g.pause
+	g.pause = min(max(2*g.pause, givenBackPause), Time(s.fresh.cfg.GrantMaxMillis))
+	sh.endGrant(rec, now, 0)
+	return ReasonNone
+}
