@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -12,9 +13,10 @@ import (
 )
 
 // clientOver runs a program of testdata, which uses a client library of its
-// language, against a server of its own over each transport: "tcp" or "unix".
-// The program gets the server's address as its last argument, host:port or a
-// path. What only this side can do it asks for in a line on its output, and
+// language, against a server of its own over each transport: "tcp", "unix" or
+// "tls". The program gets the server's address as its last argument, host:port
+// or a path, and for TLS in QUARRY_CA the path of the certificate that signed
+// the server's. What only this side can do it asks for in a line on its output, and
 // waits for one on its input:
 //
 //	advance N   the server's clock moves N seconds on
@@ -35,6 +37,7 @@ func clientOver(t *testing.T, transports []string, program string, args ...strin
 var (
 	tcpOnly    = []string{"tcp"}
 	tcpAndUnix = []string{"tcp", "unix"}
+	allThree   = []string{"tcp", "unix", "tls"}
 )
 
 // clientHost is the server that a client's program is run against.
@@ -43,13 +46,18 @@ type clientHost struct {
 	clock  *testClock
 	server *Server
 	addr   string
+	ca     *testCA // of "tls"
 }
 
 func newClientHost(t *testing.T, transport string) *clientHost {
 	h := &clientHost{clock: newTestClock()}
 	h.cfg.Clock = h.clock.Now
-	if transport == "unix" {
+	switch transport {
+	case "unix":
 		h.cfg.UnixSocket = socketPath(t)
+	case "tls":
+		h.ca = newTestCA(t, "ca")
+		h.cfg.TLS = h.ca.server(t)
 	}
 	h.server, h.addr = startServer(t, h.cfg)
 	return h
@@ -71,6 +79,9 @@ func (h *clientHost) restart(t *testing.T) {
 // run runs the program to its end and does what it asks for.
 func (h *clientHost) run(t *testing.T, program string, args ...string) {
 	cmd := exec.Command(program, args...)
+	if h.ca != nil {
+		cmd.Env = append(os.Environ(), "QUARRY_CA="+h.ca.path)
+	}
 	timer := time.AfterFunc(commandTimeout, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	var complaint lockedBuffer

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,10 +13,10 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 )
 
-// TestGomemcache uses the Go client that most programs use, over TCP and over
-// a unix socket.
+// TestGomemcache uses the Go client that most programs use, over TCP, over a
+// unix socket and over TLS.
 func TestGomemcache(t *testing.T) {
-	for _, transport := range tcpAndUnix {
+	for _, transport := range allThree {
 		t.Run(transport, func(t *testing.T) { testGomemcache(t, newClientHost(t, transport)) })
 	}
 }
@@ -23,6 +24,9 @@ func TestGomemcache(t *testing.T) {
 func testGomemcache(t *testing.T, h *clientHost) {
 	c := memcache.New(h.addr)
 	defer c.Close()
+	if h.ca != nil {
+		c.DialContext = (&tls.Dialer{Config: h.ca.client(t)}).DialContext
+	}
 	c.Timeout = 10 * time.Second
 	must := func(what string, err error) {
 		t.Helper()

@@ -19,5 +19,5 @@ func pythonWith(t *testing.T, module string) string {
 
 // TestPymemcache runs a program that uses pymemcache's clients.
 func TestPymemcache(t *testing.T) {
-	clientOver(t, tcpAndUnix, pythonWith(t, "pymemcache"), "-B", "testdata/pymemcache_e2e.py")
+	clientOver(t, allThree, pythonWith(t, "pymemcache"), "-B", "testdata/pymemcache_e2e.py")
 }
