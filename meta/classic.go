@@ -46,7 +46,7 @@ func (r *Request) parseGat(verb Verb, has Letters, rest []byte) Error {
 	if e := r.parseGet(verb, has|hasTouch, rest); e != ErrNone {
 		return e
 	}
-	ttl, ok := ParseInt32(exptime)
+	ttl, ok := parseTTL(exptime)
 	if !ok {
 		return ErrBadExptime
 	}
@@ -84,9 +84,10 @@ func (r *Request) parseSet(verb Verb, mode Mode, rest []byte) Error {
 	}
 	r.hide(w.last(last))
 
-	var okFlags, okTTL bool
+	var okFlags bool
 	r.ClientFlags, okFlags = strtoul32(atFlags)
-	r.TTL, okTTL = strtol32(atExptime)
+	ttl, okTTL := strtol32(atExptime)
+	r.TTL = int64(ttl)
 	if !r.setKey(key) || !okFlags || !okTTL || !okCAS {
 		r.Swallow = r.ValueLen + len("\r\n")
 		return ErrBadLine
@@ -113,7 +114,7 @@ func (r *Request) parsePlainSet(rest []byte) (plain bool) {
 		return false
 	}
 	r.Key, r.KeyText = key, key
-	r.ClientFlags, r.TTL, r.ValueLen = clientFlags, int32(exptime), int(length)
+	r.ClientFlags, r.TTL, r.ValueLen = clientFlags, int64(exptime), int(length)
 	return true
 }
 
@@ -191,7 +192,7 @@ func (r *Request) parseTouch(rest []byte) Error {
 		return ErrBadLine
 	}
 	var ok bool
-	if r.TTL, ok = ParseInt32(exptime); !ok {
+	if r.TTL, ok = parseTTL(exptime); !ok {
 		return ErrBadExptime
 	}
 	return ErrNone
@@ -257,7 +258,7 @@ func (r *Request) parseFlushAll() Error {
 	}
 	r.Has = hasTouch
 	var ok bool
-	if r.TTL, ok = ParseInt32(r.Args[1]); !ok {
+	if r.TTL, ok = parseTTL(r.Args[1]); !ok {
 		return ErrBadExptime
 	}
 	return ErrNone

@@ -69,8 +69,8 @@ func TestRoundTrip(t *testing.T) {
 		want := meta.Request{Verb: verb, Key: key.Draw(t, "key")}
 		want.Quiet = !verb.Meta() && verb > meta.VerbGats && rapid.Bool().Draw(t, "quiet")
 		want.ClientFlags = rapid.Uint32().Draw(t, "client flags")
-		want.TTL = rapid.Int32().Draw(t, "ttl")
-		want.VivifyTTL = rapid.Int32().Draw(t, "vivify")
+		want.TTL = int64(rapid.Int32().Draw(t, "ttl"))
+		want.VivifyTTL = int64(rapid.Int32().Draw(t, "vivify"))
 		want.RecacheTTL = rapid.Int32().Draw(t, "recache")
 		want.CompareCAS = rapid.Uint64().Draw(t, "cas")
 		want.NewCAS = rapid.Uint64().Draw(t, "new cas")

@@ -1,6 +1,6 @@
-// Package meta is the wire of the text protocols, classic and meta: it decodes
-// command lines into a [Request], encodes replies from an [Item], and does both
-// again from the client's side.
+// Package meta is the wire: it decodes command lines, classic and meta, and
+// packets of the binary protocol into a [Request], encodes replies from an
+// [Item], and, for lines, does both again from the client's side.
 //
 // # Words
 //
@@ -8,13 +8,17 @@
 // by nothing else; the first says the command. A block is the value behind a
 // line, ended by \r\n. A flag is a word of a meta line after its key: a letter,
 // perhaps with an argument (T30). A reply is a line, for values with a block.
+// A packet is a request or a reply of the binary protocol; its head is all of a
+// request but the value.
 //
 //	            server                          client
 //	line   ──►  Request.ParseLine               Request.AppendLine, AppendGetLine
+//	packet ──►  Request.ParsePacket
 //	block  ──►  (streamed, not parsed here)     AppendBlock
 //	reply  ◄──  Request.AppendMetaReply,        Reply.Parse
 //	            AppendValueHeader, AppendDebug,
-//	            Code.AppendTo, Error.AppendTo
+//	            Code.AppendTo, Error.AppendTo,
+//	            Request.AppendPacketOK and others
 //
 // # What always holds
 //

@@ -27,6 +27,13 @@ const (
 	ErrArithMode     // ma: M
 	ErrOpaqueTooLong // O over OpaqueMax
 
+	// While a packet is decoded: the connection is closed.
+
+	ErrPacketMagic // no packet begins here: it gets no reply
+	ErrPacketShort // the body is shorter than what it should hold
+	ErrPacketLong  // a body over PacketBodyMax
+	ErrPacketForm  // lengths that the opcode cannot have, a key over KeyMax
+
 	// While a request is executed.
 
 	ErrBadChunk            // the data block does not end in \r\n
@@ -97,6 +104,12 @@ const (
 	ErrAuthFormat
 	ErrAuthTermination
 	ErrAuthFailed
+
+	// Authentication (-S): packets alone.
+
+	ErrPacketUnauthenticated // the connection is closed
+	ErrMechanismName         // the name of a mechanism is too long
+	ErrAuthNoMemory          // its message is too long
 
 	errorCount
 )
@@ -182,7 +195,7 @@ var errorLines = [errorCount]string{
 }
 
 // AppendTo appends the reply line with its \r\n: nothing for ErrNone and
-// ErrHTTP.
+// ErrHTTP, and for those that only packets cause.
 func (e Error) AppendTo(dst []byte) []byte { return append(dst, errorLines[e]...) }
 
 // String is the reply line with its \r\n.
@@ -190,5 +203,67 @@ func (e Error) String() string { return errorLines[e] }
 
 // Closes reports whether the connection is to be closed, after e's reply.
 func (e Error) Closes() bool {
-	return e == ErrHTTP || e == ErrRequestNoMemory || e == ErrTooManyConnections
+	switch e {
+	case ErrHTTP, ErrRequestNoMemory, ErrTooManyConnections,
+		ErrPacketMagic, ErrPacketShort, ErrPacketLong, ErrPacketForm, ErrPacketUnauthenticated:
+		return true
+	}
+	return false
+}
+
+// PacketStatus is the outcome of a request in the reply of the binary protocol.
+type PacketStatus uint16
+
+const (
+	PacketOK           PacketStatus = 0x00
+	PacketNotFound     PacketStatus = 0x01
+	PacketExists       PacketStatus = 0x02 // the CAS differs; add of what is there
+	PacketTooLarge     PacketStatus = 0x03
+	PacketInvalid      PacketStatus = 0x04
+	PacketNotStored    PacketStatus = 0x05 // append and prepend of nothing
+	PacketNonNumeric   PacketStatus = 0x06
+	PacketAuthError    PacketStatus = 0x20
+	PacketAuthContinue PacketStatus = 0x21
+	PacketUnknown      PacketStatus = 0x81
+	PacketNoMemory     PacketStatus = 0x82
+)
+
+// packetTexts are the bodies of replies that have a status alone. Source:
+// memcached's write_bin_error.
+var packetTexts = [...]string{
+	PacketNotFound:   "Not found",
+	PacketExists:     "Data exists for key.",
+	PacketTooLarge:   "Too large.",
+	PacketInvalid:    "Invalid arguments",
+	PacketNotStored:  "Not stored.",
+	PacketNonNumeric: "Non-numeric server-side value for incr or decr",
+	PacketAuthError:  "Auth failure.",
+	PacketUnknown:    "Unknown command",
+	PacketNoMemory:   "Out of memory",
+}
+
+// packetErrors are the errors that packets can cause. Where memcached knows
+// more than the status, it says so.
+var packetErrors = [errorCount]struct {
+	status PacketStatus
+	text   string // "" is that of the status
+}{
+	ErrUnknown:               {PacketUnknown, ""},
+	ErrTooLarge:              {PacketTooLarge, ""},
+	ErrStoreNoMemory:         {PacketNoMemory, "Out of memory allocating item"},
+	ErrReadNoMemory:          {PacketNoMemory, "Out of memory during read"},
+	ErrNoMemory:              {PacketNoMemory, "Out of memory incrementing value"},
+	ErrNewItemNoMemory:       {PacketNoMemory, "Out of memory allocating new item"},
+	ErrNonNumeric:            {PacketNonNumeric, ""},
+	ErrGetNoMemory:           {PacketNoMemory, ""},
+	ErrFlushNotAllowed:       {PacketAuthError, ""},
+	ErrStatsDetailNotAllow:   {PacketNotFound, ""},
+	ErrStatsDetailUsage:      {PacketNotFound, ""},
+	ErrPacketShort:           {PacketUnknown, ""},
+	ErrPacketLong:            {PacketInvalid, ""},
+	ErrPacketForm:            {PacketInvalid, ""},
+	ErrPacketUnauthenticated: {PacketAuthError, ""},
+	ErrAuthFailed:            {PacketAuthError, ""},
+	ErrMechanismName:         {PacketInvalid, ""},
+	ErrAuthNoMemory:          {PacketNoMemory, ""},
 }

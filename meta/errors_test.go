@@ -10,8 +10,15 @@ import (
 
 func sprint(v any) string { return fmt.Sprint(v) }
 
+// silentErrors have no line.
+var silentErrors = map[meta.Error]bool{
+	meta.ErrNone: true, meta.ErrHTTP: true,
+	meta.ErrPacketMagic: true, meta.ErrPacketShort: true, meta.ErrPacketLong: true, meta.ErrPacketForm: true,
+	meta.ErrPacketUnauthenticated: true, meta.ErrMechanismName: true, meta.ErrAuthNoMemory: true,
+}
+
 // TestErrorLines holds that every error has a line of its own that a client
-// recognizes, but for the two that are silent.
+// recognizes, but for the two that are silent and those of packets alone.
 func TestErrorLines(t *testing.T) {
 	seen := map[string]meta.Error{}
 	for e := meta.ErrNone; e < meta.ErrorCount; e++ {
@@ -19,7 +26,7 @@ func TestErrorLines(t *testing.T) {
 		if got := string(e.AppendTo([]byte("x"))); got != "x"+line {
 			t.Errorf("error %d: AppendTo gives %q, String %q", e, got, line)
 		}
-		if silent := e == meta.ErrNone || e == meta.ErrHTTP; silent || line == "" {
+		if silent := silentErrors[e]; silent || line == "" {
 			if !silent || line != "" {
 				t.Errorf("error %d: line %q", e, line)
 			}
@@ -43,6 +50,7 @@ func TestErrorCloses(t *testing.T) {
 	for e, want := range map[meta.Error]bool{
 		meta.ErrNone: false, meta.ErrBadLine: false, meta.ErrHTTP: true,
 		meta.ErrTooManyConnections: true, meta.ErrRequestNoMemory: true,
+		meta.ErrPacketMagic: true, meta.ErrPacketForm: true, meta.ErrMechanismName: false,
 	} {
 		if got := e.Closes(); got != want {
 			t.Errorf("%q: got %v want %v", e, got, want)

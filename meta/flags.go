@@ -132,9 +132,9 @@ func (r *Request) parseFlags(w *words, key []byte) Error {
 				mode = arg[0]
 			}
 		case 'T':
-			r.TTL, ok = ParseInt32(arg)
+			r.TTL, ok = parseTTL(arg)
 		case 'N':
-			r.VivifyTTL, ok = ParseInt32(arg)
+			r.VivifyTTL, ok = parseTTL(arg)
 		case 'R':
 			r.RecacheTTL, ok = ParseInt32(arg)
 		case 'C':

@@ -49,6 +49,12 @@ func ParseInt32(b []byte) (n int32, ok bool) {
 	return int32(v), v == int64(int32(v))
 }
 
+// parseTTL is ParseInt32 for an exptime.
+func parseTTL(b []byte) (n int64, ok bool) {
+	v, ok := ParseInt32(b)
+	return int64(v), ok
+}
+
 // ParseUint64 reads a decimal number of at most 22 digits, leading zeros
 // allowed, no sign.
 func ParseUint64(b []byte) (n uint64, ok bool) {

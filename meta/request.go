@@ -27,6 +27,11 @@ const (
 	OpCrawler
 	OpWatch
 	OpRefreshCerts
+
+	// Requests of the binary protocol alone: SASL.
+	OpAuthList  // which mechanisms there are
+	OpAuthStart // Key is the mechanism, the value its first message
+	OpAuthStep  // the same for its next one
 )
 
 // Verb is the word that spelled a request. It decides how the reply is
@@ -128,21 +133,28 @@ const OpaqueMax = 31
 // memcached's INT_MAX - 2; what a server stores is bounded by its -I.
 const ValueMax = 1<<31 - 3
 
-// Request is one decoded request: meta and classic commands come out as the
-// same thing. A Request is reused. All its slices are views of the line that was
-// decoded or of keyBuf, and are valid until that buffer changes or the Request
-// is decoded into again; a copy that is to live longer needs its own.
+// Request is one decoded request: meta commands, classic ones and packets of
+// the binary protocol come out as the same thing. A Request is reused. All its
+// slices are views of the line or packet that was decoded or of keyBuf, and are
+// valid until that buffer changes or the Request is decoded into again; a copy
+// that is to live longer needs its own.
 type Request struct {
 	Op    Op
-	Verb  Verb
+	Verb  Verb // of a packet: the classic word that means the same
 	Mode  Mode
-	Quiet bool // noreply, or the q flag
+	Quiet bool // noreply, the q flag, or a quiet opcode
 	// HideErrors says that an error reply is not to be sent: classic commands
 	// with noreply. The q flag hides no error.
 	HideErrors bool
 	// Binary says the key was sent in base64 (the b flag).
 	Binary bool
 	Decr   bool // ma: mode D; decr
+
+	// Packet says that this is a packet of the binary protocol. Its opcode and
+	// its opaque go back with the reply.
+	Packet       bool
+	Opcode       Opcode
+	PacketOpaque uint32
 
 	// Key is the raw key, after base64. KeyText is the key as it was sent.
 	// A line of get, gets, gat or gats has many keys: they are in Rest.
@@ -154,7 +166,9 @@ type Request struct {
 
 	// Has is the set of meta flags given. Classic commands set the flags
 	// that mean the same: gets has c, touch and gat have T, cas has C,
-	// a get has v, f (and for gets c), a set F and T.
+	// a get has v, f (and for gets c), a set F and T. Packets do the same, and
+	// have k where the reply has the key, C where the header has a CAS, N and J
+	// where a number may be made.
 	Has Letters
 
 	// Flags are the letters of a meta request in its order. It decides the
@@ -163,11 +177,11 @@ type Request struct {
 	NFlags int
 	Opaque []byte
 
-	ValueLen    int    // set: bytes of the data block, without its \r\n
-	Swallow     int    // set: after an Error, bytes of input to throw away: the block with its \r\n, or 0
+	ValueLen    int    // set: bytes of the data block, without its \r\n; packet: bytes of the value
+	Swallow     int    // set, packet: after an Error, bytes of input to throw away: the block with its \r\n, or 0
 	ClientFlags uint32 // F, or the flags word of classic sets
-	TTL         int32  // T, or exptime, or the delay of flush_all: raw, before the 30-day rule
-	VivifyTTL   int32  // N
+	TTL         int64  // T, or exptime, or the delay of flush_all: raw, before the 30-day rule. 32 bits, in packets without a sign
+	VivifyTTL   int64  // N, as TTL
 	RecacheTTL  int32  // R, seconds left below which one caller wins
 	CompareCAS  uint64 // C
 	NewCAS      uint64 // E
@@ -190,7 +204,7 @@ const ArgsMax = 23
 // before it fills in the next one.
 func (r *Request) Reset() {
 	r.Op, r.Verb, r.Mode = OpNone, VerbNone, ModeSet
-	r.Quiet, r.HideErrors, r.Binary, r.Decr = false, false, false, false
+	r.Quiet, r.HideErrors, r.Binary, r.Decr, r.Packet = false, false, false, false, false
 	r.Key, r.KeyText, r.Rest, r.Opaque = nil, nil, nil, nil
 	r.Has, r.NFlags, r.NArgs = 0, 0, 0
 	r.ValueLen, r.Swallow, r.ClientFlags = 0, 0, 0

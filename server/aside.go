@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// A connection whose replies its peer does not take is set aside: a goroutine
-// drives its session, with writes that wait, and reads only when nothing is
-// pending. What it holds is bounded: the input of two reads, what the session
+// A connection whose replies its peer does not take is set aside, and so is one
+// whose request takes long: a goroutine drives its session, with writes that
+// wait, and reads only when nothing is pending. What it holds is bounded: the input of two reads, what the session
 // keeps, and outHighBytes of replies plus one value. It goes back into a loop
 // when its peer keeps up again.
 
@@ -111,6 +111,7 @@ type sender interface{ send() error }
 // serve writes what is pending and feeds in to the session until nothing is
 // left of either, or until the session or the descriptor says stop.
 func (c *conn) serve(w *worker, out sender, v verdict, in []byte) (verdict, error) {
+	w.mayWait = true
 	for {
 		if err := out.send(); err != nil {
 			return v, err

@@ -17,7 +17,7 @@ type block struct {
 	text   [2*meta.KeyMax + meta.OpaqueMax + 1]byte
 	opts   store.SetOptions
 	upload store.Upload
-	tail   [2]byte // what came after the value
+	tail   [2]byte // what came after the value; of a packet, which has nothing there, what should have
 	nTail  int
 }
 
@@ -27,6 +27,9 @@ var blockPool = sync.Pool{New: func() any { return new(block) }}
 // keep makes b hold a copy of r that does not depend on the line.
 func (b *block) keep(r *meta.Request) {
 	b.req, b.nTail = *r, 0
+	if r.Packet {
+		b.nTail = copy(b.tail[:], "\r\n")
+	}
 	text := b.text[:0]
 	view := func(p []byte) []byte {
 		i := len(text)
@@ -55,18 +58,27 @@ func (s *session) store(w *worker, in []byte) (n int) {
 		w.stored(r, res)
 		return n + 2
 	}
-	b := blockPool.Get().(*block)
-	b.keep(r)
-	b.opts = o
-	s.block = b
-	st := s.srv.store.Begin(store.KeyOf(b.req.Key), n, &b.opts, w.now, &b.upload)
-	if st != store.OK {
-		s.failBlock(w, errorOf(&b.req, st), n+2)
-		return 0
-	}
-	s.phase = phaseBlock
+	s.beginBlock(w, &o)
 	return 0
 }
+
+// beginBlock goes on in the data block of w.req, which is to be stored with o.
+func (s *session) beginBlock(w *worker, o *store.SetOptions) {
+	b := blockPool.Get().(*block)
+	b.keep(&w.req)
+	b.opts = *o
+	s.block = b
+	n := b.req.ValueLen
+	st := s.srv.store.Begin(store.KeyOf(b.req.Key), n, &b.opts, w.now, &b.upload)
+	if st != store.OK {
+		s.failBlock(w, errorOf(&b.req, st), n+b.tailLeft())
+		return
+	}
+	s.phase = phaseBlock
+}
+
+// tailLeft is how many bytes are to come behind the value.
+func (b *block) tailLeft() int { return len(b.tail) - b.nTail }
 
 // readBlock takes what has arrived of a data block.
 func (s *session) readBlock(w *worker, in []byte) (n int) {
@@ -74,7 +86,7 @@ func (s *session) readBlock(w *worker, in []byte) (n int) {
 	if left := b.upload.Remaining(); left > 0 {
 		n = min(left, len(in))
 		if st := b.upload.Write(in[:n], w.now); st != store.OK {
-			s.failBlock(w, errorOf(&b.req, st), left+2)
+			s.failBlock(w, errorOf(&b.req, st), left+b.tailLeft())
 			return 0
 		}
 		if n < left {
@@ -83,7 +95,7 @@ func (s *session) readBlock(w *worker, in []byte) (n int) {
 	}
 	k := copy(b.tail[b.nTail:], in[n:])
 	b.nTail += k
-	if n += k; b.nTail < len(b.tail) {
+	if n += k; b.tailLeft() > 0 {
 		return n
 	}
 	if b.tail != [2]byte{'\r', '\n'} {
@@ -92,7 +104,7 @@ func (s *session) readBlock(w *worker, in []byte) (n int) {
 	}
 	w.stored(&b.req, b.upload.Commit(w.now))
 	s.dropBlock()
-	s.phase = phaseLine
+	s.phase = s.home
 	return n
 }
 

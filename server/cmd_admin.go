@@ -57,7 +57,9 @@ func (s *session) admin(w *worker) {
 // the moment has come.
 func (s *session) flushAll(w *worker) {
 	r := &w.req
-	w.n.flushes++
+	if !r.Packet || !s.srv.cfg.FlushDisabled { // as memcached, which counts at different moments
+		w.n.flushes++
+	}
 	if s.srv.cfg.FlushDisabled {
 		w.fail(r, meta.ErrFlushNotAllowed)
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/quarrycache/quarry/server/store"
 )
 
-// arith answers incr, decr and ma.
+// arith answers incr, decr and ma, and the packets incr and decr.
 func (s *session) arith(w *worker) {
 	r := &w.req
 	o := store.ArithOptions{
@@ -41,7 +41,11 @@ func (v *numberShower) VisitItem(it *store.Item) {
 	if r.Quiet {
 		return
 	}
-	if r.Verb != meta.VerbMetaArith {
+	switch {
+	case r.Packet:
+		w.out.buf = r.AppendPacketNumber(w.out.buf, it.Number, it.CAS)
+		return
+	case r.Verb != meta.VerbMetaArith:
 		w.out.buf = append(strconv.AppendUint(w.out.buf, it.Number, 10), "\r\n"...)
 		return
 	}

@@ -5,7 +5,7 @@ import (
 	"github.com/quarrycache/quarry/server/store"
 )
 
-// delete answers delete and md.
+// delete answers delete, md and the packet delete.
 func (s *session) delete(w *worker) {
 	r := &w.req
 	if r.Verb == meta.VerbDelete && s.srv.prefixes.on.Load() {

@@ -41,19 +41,29 @@ func (v *valueShower) VisitItem(it *store.Item) {
 // appendValue puts the value of it and a line end behind its line, or takes
 // that line back, to mark, when there is no room.
 func (w *worker) appendValue(it *store.Item, mark int) {
-	if it.Size >= pinMinBytes {
-		if pin, ok := it.Pin(); ok {
-			w.out.addPin(pin)
-			w.out.buf = append(w.out.buf, "\r\n"...)
-			return
-		}
-		if it.Size > copyMaxBytes {
-			w.out.buf = w.out.buf[:mark]
-			w.noRoom = true
-			return
-		}
+	if it.Size < pinMinBytes {
+		w.out.buf = append(it.AppendValue(w.out.buf), "\r\n"...)
+		return
 	}
-	w.out.buf = append(it.AppendValue(w.out.buf), "\r\n"...)
+	if w.appendLarge(it, mark) {
+		w.out.buf = append(w.out.buf, "\r\n"...)
+	}
+}
+
+// appendLarge puts a value that is worth a pin behind its header, or takes that
+// back, to mark, when there is no room.
+func (w *worker) appendLarge(it *store.Item, mark int) bool {
+	if pin, ok := it.Pin(); ok {
+		w.out.addPin(pin)
+		return true
+	}
+	if it.Size > copyMaxBytes {
+		w.out.buf = w.out.buf[:mark]
+		w.noRoom = true
+		return false
+	}
+	w.out.buf = it.AppendValue(w.out.buf)
+	return true
 }
 
 // touch answers touch.

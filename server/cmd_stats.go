@@ -40,7 +40,7 @@ func (s *session) stats(w *worker) {
 	case string(word) == "memory":
 		w.out.buf = s.srv.appendMemoryStats(w.out.buf, s.srv.snapshot(w.now))
 	case string(word) == "sizes":
-		w.out.buf = append(w.out.buf, "STAT sizes_status disabled\r\nEND\r\n"...)
+		w.out.buf = s.srv.appendSizeStats(w.out.buf)
 	case string(word) == "tenants" && s.srv.cfg.TenantDelimiter != 0:
 		w.out.buf = s.srv.appendTenantStats(w.out.buf)
 	default:

@@ -86,8 +86,10 @@ type Config struct {
 	AdminPprof  bool   // --admin-pprof: profiles of the program there
 
 	NoDump   bool   // -X: no stats detail, no dumps of keys
-	Protocol string // -B: ascii or auto; "" is auto, or ascii with AuthFile
+	Protocol string // -B: ascii, binary or auto; "" is ascii with AuthFile, binary with SASL, else auto
 	AuthFile string // -Y: file of users and passwords; "" lets everyone in
+	SASL     bool   // -S
+	SASLFile string // --sasl-file, or $MEMCACHED_SASL_PWDB: the users of -S
 
 	Extended Extended // -o: what has no field above
 
@@ -163,6 +165,9 @@ func (c *Config) Validate() error {
 		return &ConfigError{"-U", strconv.Itoa(d.UDPPort),
 			fmt.Sprintf("ERROR: Invalid port number %d.", d.UDPPort), ExitUsage}
 	}
+	if err := c.validateProtocol(); err != nil {
+		return err
+	}
 	if err := c.validateAuth(); err != nil {
 		return err
 	}
@@ -173,6 +178,47 @@ func (c *Config) Validate() error {
 		return err
 	}
 	return d.validateTenants()
+}
+
+// asciiWithSASL is memcached's line about both together.
+const asciiWithSASL = "ERROR: You cannot allow the ASCII protocol while using SASL."
+
+// validateProtocol reports what -B and -S cannot be together with.
+func (c *Config) validateProtocol() error {
+	p, ok := parseProtocol(c.Protocol)
+	switch {
+	case !ok:
+		return &ConfigError{"-B", c.Protocol, fmt.Sprintf("Invalid value for binding protocol: %s\n"+
+			" -- should be one of auto, binary, or ascii", c.Protocol), ExitUsage}
+	case !c.SASL:
+		return nil
+	case c.AuthFile != "":
+		return &ConfigError{"-S with -Y", c.AuthFile,
+			"-S and -Y cannot be together: one is for the binary protocol, the other for the text protocol", ExitUsage}
+	case p != protocolBinary && c.Protocol != "":
+		return &ConfigError{"-S with -B", c.Protocol, asciiWithSASL, ExitUsage}
+	case c.UDPPort != 0:
+		return &ConfigError{"-S with -U", strconv.Itoa(c.UDPPort),
+			"ERROR: Cannot enable UDP while using binary SASL authentication.", ExitUsage}
+	case c.SASLFile == "":
+		return &ConfigError{flagSASLFile, `""`, "-S needs a file of users: this flag, or $MEMCACHED_SASL_PWDB", ExitUsage}
+	}
+	return nil
+}
+
+// flagSASLFile is the name of a flag in messages.
+const flagSASLFile = "--sasl-file"
+
+// protocol is what connections speak whose listener does not say.
+func (c *Config) protocol() protocol {
+	switch {
+	case c.SASL:
+		return protocolBinary
+	case c.AuthFile != "":
+		return protocolASCII
+	}
+	p, _ := parseProtocol(c.Protocol)
+	return p
 }
 
 // withDefaults is c with all that was not given filled in.

@@ -9,9 +9,9 @@
 // a session makes of the bytes of one read; a worker is what it needs for that
 // and a connection does not keep. A turn is what a loop does for one connection
 // before the others: a few batches at most. A connection that is aside is
-// driven by a goroutine of its own, because its peer does not take its replies.
-// Over UDP (-U) a session lasts as long as a datagram; a goroutine for each
-// socket drives it.
+// driven by a goroutine of its own, because its peer does not take its replies,
+// or because what it asks for takes long: a SASL login. Over UDP (-U) a session
+// lasts as long as a datagram; a goroutine for each socket drives it.
 //
 //	accept ──► conn ──► loop ──────────────────────────► aside
 //	           │        reads, turns, writes at once     reads only when nothing

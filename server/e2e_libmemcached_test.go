@@ -17,32 +17,39 @@ var memccapableFails = map[string]bool{
 	"ascii delete noreply": true,
 }
 
-// TestMemccapable runs libmemcached's tests of the text protocol.
+// TestMemccapable runs libmemcached's tests of both protocols.
 func TestMemccapable(t *testing.T) {
 	memccapable := needProgram(t, "libmemcached-tools", "memccapable")
-	_, addr := startServer(t, Config{})
-	host, port := splitAddr(t, addr)
-	out, _ := runProgram(t, memccapable, "-h", host, "-p", port, "-a")
+	for _, tt := range []struct {
+		protocol, flag string
+		tests          int
+	}{{"ascii", "-a", 27}, {"binary", "-b", 27}} {
+		t.Run(tt.protocol, func(t *testing.T) {
+			_, addr := startServer(t, Config{})
+			host, port := splitAddr(t, addr)
+			out, _ := runProgram(t, memccapable, "-h", host, "-p", port, tt.flag)
 
-	// A line is a test's name and its result; the summary is printed to
-	// another stream and may stand between the two.
-	line := regexp.MustCompile(`(?m)^(ascii [a-z ]*?)\s{2,}`)
-	names := line.FindAllStringSubmatchIndex(out, -1)
-	if len(names) < 27 {
-		t.Fatalf("got %d tests, want 27:\n%s", len(names), out)
-	}
-	for i, at := range names {
-		name, end := out[at[2]:at[3]], len(out)
-		if i+1 < len(names) {
-			end = names[i+1][0]
-		}
-		result := out[at[3]:end]
-		switch pass := strings.Contains(result, "[pass]"); {
-		case !pass && !memccapableFails[name]:
-			t.Errorf("%s: got %s", name, strings.TrimSpace(result))
-		case pass && memccapableFails[name]:
-			t.Errorf("%s passes, unlike with memcached", name)
-		}
+			// A line is a test's name and its result; the summary is printed to
+			// another stream and may stand between the two.
+			line := regexp.MustCompile(`(?m)^(` + tt.protocol + ` [a-z ]*?)\s{2,}`)
+			names := line.FindAllStringSubmatchIndex(out, -1)
+			if len(names) < tt.tests {
+				t.Fatalf("got %d tests, want %d:\n%s", len(names), tt.tests, out)
+			}
+			for i, at := range names {
+				name, end := out[at[2]:at[3]], len(out)
+				if i+1 < len(names) {
+					end = names[i+1][0]
+				}
+				result := out[at[3]:end]
+				switch pass := strings.Contains(result, "[pass]"); {
+				case !pass && !memccapableFails[name]:
+					t.Errorf("%s: got %s", name, strings.TrimSpace(result))
+				case pass && memccapableFails[name]:
+					t.Errorf("%s passes, unlike with memcached", name)
+				}
+			}
+		})
 	}
 }
 

@@ -36,6 +36,7 @@ func (e *ListenError) Unwrap() error { return e.Err }
 type listener struct {
 	net.Listener
 	transport transport
+	protocol  protocol
 	tag       string
 	security  security                   // securityNone without -Z
 	fd        int                        // for stats conns; the runtime owns it
@@ -49,6 +50,7 @@ var keepAliveOptions = [...]int{unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_
 type address struct {
 	hosts    []string // names or numbers; "" is all of this machine
 	port     int      // 0 is any free one
+	protocol protocol
 	tag      string
 	security security
 	optional bool // hosts after the first may be missing on this machine
@@ -90,13 +92,18 @@ func (s *Server) listenNet(ctx context.Context) error {
 	if len(s.cfg.Listen) > 0 {
 		what = "one of interface(s) " + strings.Join(s.cfg.Listen, ",")
 	}
-	addresses, err := parseListen(s.cfg.Listen, s.cfg.Port)
+	addresses, err := parseListen(s.cfg.Listen, s.cfg.Port, s.cfg.protocol())
 	if err != nil {
 		return &ListenError{what, err}
 	}
 	for _, a := range addresses {
-		if a.security != securityDefault && !s.cfg.TLS.Enabled {
+		switch {
+		case a.security != securityDefault && !s.cfg.TLS.Enabled:
 			return &ListenError{what, fmt.Errorf("'%s' option is valid only when SSL is enabled", securityNames[a.security])}
+		case a.protocol != protocolBinary && s.cfg.SASL:
+			return &ListenError{what, errors.New(asciiWithSASL)}
+		case a.protocol == protocolBinary && s.cfg.AuthFile != "":
+			return &ListenError{what, errors.New("Cannot use binary protocol when ascii authentication enabled")}
 		}
 		if err := s.listenTCP(ctx, a); err != nil {
 			return &ListenError{what, err}
@@ -189,7 +196,7 @@ func (s *Server) markSocket(fd int) {
 // addListener keeps ln, with -b for its backlog: package net takes the
 // system's largest.
 func (s *Server) addListener(ln net.Listener, tr transport, a address) error {
-	l := &listener{Listener: ln, transport: tr, tag: a.tag, security: a.security}
+	l := &listener{Listener: ln, transport: tr, protocol: a.protocol, tag: a.tag, security: a.security}
 	if !s.cfg.TLS.Enabled {
 		l.security = securityNone
 	}
@@ -264,7 +271,7 @@ func (s *Server) listenUnix(ctx context.Context, path string) error {
 		return err
 	}
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)
-	return s.addListener(ln, transportUnix, address{security: securityNone})
+	return s.addListener(ln, transportUnix, address{protocol: s.cfg.protocol(), security: securityNone})
 }
 
 // writePortFile tells name the ports that were bound. Source: memcached's
@@ -296,18 +303,19 @@ func (s *Server) writePortFile(name string) error {
 }
 
 // parseListen reads -l: lists of addresses, separated by commas or semicolons.
-// port is for those that name none. Source: memcached's server_sockets.
-func parseListen(lists []string, port int) ([]address, error) {
+// port and proto are for those that name none. Source: memcached's
+// server_sockets.
+func parseListen(lists []string, port int, proto protocol) ([]address, error) {
 	port = max(port, 0)
 	if len(lists) == 0 {
 		a := loopback
-		a.port = port
+		a.port, a.protocol = port, proto
 		return []address{a}, nil
 	}
 	var addresses []address
 	for _, list := range lists {
 		for _, item := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ';' }) {
-			a, err := parseAddress(item, port)
+			a, err := parseAddress(item, port, proto)
 			if err != nil {
 				return nil, err
 			}
@@ -319,8 +327,8 @@ func parseListen(lists []string, port int) ([]address, error) {
 
 // parseAddress reads one item of -l: [notls:|btls:|mtls:][proto[name]:][tag[name]:|tag_name_:]
 // followed by host, host:port, [v6], [v6]:port, a bare v6 address, or *.
-func parseAddress(item string, port int) (address, error) {
-	a := address{port: port}
+func parseAddress(item string, port int, proto protocol) (address, error) {
+	a := address{port: port, protocol: proto}
 	s := item
 	for kind := securityNone; kind < securityKinds; kind++ {
 		if after, ok := strings.CutPrefix(s, securityNames[kind]+":"); ok {
@@ -333,11 +341,11 @@ func parseAddress(item string, port int) (address, error) {
 		if !ok {
 			return a, fmt.Errorf("invalid protocol: %q", item)
 		}
-		switch name {
-		case "proxy":
+		if name == "proxy" {
 			return a, fmt.Errorf("no proxy protocol here: %q", item)
-		case "binary":
-			return a, fmt.Errorf("no binary protocol here: %q", item)
+		}
+		if p, ok := listenerProtocol(name); ok {
+			a.protocol = p
 		}
 		s = strings.TrimPrefix(rest, ":")
 	}

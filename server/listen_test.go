@@ -36,23 +36,25 @@ func TestParseListen(t *testing.T) {
 		{[]string{",a,,"}, []address{{hosts: []string{"a"}, port: 7}}},
 		{[]string{"tag[abc]:a:1"}, []address{{hosts: []string{"a"}, port: 1, tag: "abc"}}},
 		{[]string{"tag_12345678_:[::1]:1"}, []address{{hosts: []string{"::1"}, port: 1, tag: "12345678"}}},
-		{[]string{"proto[ascii]:tag_b_:a"}, []address{{hosts: []string{"a"}, port: 7, tag: "b"}}},
+		{[]string{"proto[ascii]:tag_b_:a"}, []address{{hosts: []string{"a"}, port: 7, protocol: protocolASCII, tag: "b"}}},
 		{[]string{"proto[negotiating]:a"}, []address{{hosts: []string{"a"}, port: 7}}},
+		{[]string{"proto[binary]:a:1", "proto[b]:c"}, []address{
+			{hosts: []string{"a"}, port: 1, protocol: protocolBinary}, {hosts: []string{"c"}, port: 7, protocol: protocolBinary}}},
 		{[]string{"proto[nonsense]:a"}, []address{{hosts: []string{"a"}, port: 7}}},
 		{[]string{"notls:a,btls:a", "mtls:proto[ascii]:tag[b]:a:1"}, []address{
 			{hosts: []string{"a"}, port: 7, security: securityNone},
 			{hosts: []string{"a"}, port: 7, security: securityBasic},
-			{hosts: []string{"a"}, port: 1, security: securityMutual, tag: "b"}}},
+			{hosts: []string{"a"}, port: 1, protocol: protocolASCII, security: securityMutual, tag: "b"}}},
 		{[]string{"tagged.example:5"}, []address{{hosts: []string{"tagged.example"}, port: 5}}},
 	}
 	for _, tt := range tests {
-		got, err := parseListen(tt.list, 7)
+		got, err := parseListen(tt.list, 7, protocolAuto)
 		if err != nil {
 			t.Errorf("%q: %v", tt.list, err)
 			continue
 		}
 		same := func(a, b address) bool {
-			return slices.Equal(a.hosts, b.hosts) && a.port == b.port && a.tag == b.tag && a.security == b.security && a.optional == b.optional
+			return slices.Equal(a.hosts, b.hosts) && a.port == b.port && a.tag == b.tag && a.protocol == b.protocol && a.security == b.security && a.optional == b.optional
 		}
 		if !slices.EqualFunc(got, tt.want, same) {
 			t.Errorf("%q: got %+v, want %+v", tt.list, got, tt.want)
@@ -60,10 +62,10 @@ func TestParseListen(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"a:x", "a:", "a:70000", "a:-2", "[::1", "[::1]x", "[::1]:", ":5",
-		"notls:", "tls:a", "btls:mtls:a", "proto[proxy]:a", "proto[binary]:a", "proto[ascii",
+		"notls:", "tls:a", "btls:mtls:a", "proto[proxy]:a", "proto[ascii",
 		"tag[]:a", "tag_123456789_:a", "tag[abc:a",
 	} {
-		if got, err := parseListen([]string{bad}, 7); err == nil {
+		if got, err := parseListen([]string{bad}, 7, protocolAuto); err == nil {
 			t.Errorf("%q: got %+v, want an error", bad, got)
 		}
 	}

@@ -143,7 +143,8 @@ func (l *loop) arrived(c *conn, p []byte) gnet.Action {
 
 // turn feeds p to c's session and writes the replies. When the session wants
 // to go on, but others must have their turn, the rest of p waits. c leaves
-// the loop when its replies cannot be written at once.
+// the loop when its replies cannot be written at once, or its next request
+// takes long.
 func (l *loop) turn(c *conn, p []byte) gnet.Action {
 	w := l.w
 	for batches := 1; ; batches++ {
@@ -157,7 +158,7 @@ func (l *loop) turn(c *conn, p []byte) gnet.Action {
 			w.out.reset()
 			c.setReason(closeError)
 			return gnet.Close
-		case w.out.pending() > 0:
+		case w.out.pending() > 0 || v == verdictWait:
 			return l.leave(c, v, p, nil)
 		case v == verdictMore:
 			c.dropRest()

@@ -9,11 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/quarrycache/quarry/meta"
 )
 
 // Programs that the tests start: each is ended by its own process id, on a
@@ -147,6 +150,12 @@ func startMemcachedTarget(t testing.TB, flags []string) *target {
 	} else {
 		tg.dial = startMemcached(t, flags)
 	}
+	if slices.Contains(flags, "binary") { // it understands no lines
+		tg.version = tg.askPacketVersion(t)
+		tg.name = "memcached " + tg.version
+		tg.now = func() (int64, error) { return time.Now().Unix(), nil }
+		return tg
+	}
 	reply, err := tg.ask("version")
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +216,28 @@ func startMemcached(t testing.TB, flags []string) func() (net.Conn, error) {
 		return err == nil && ok
 	})
 	return func() (net.Conn, error) { return net.Dial("tcp", addr) }
+}
+
+// askPacketVersion asks for the version with a packet.
+func (tg *target) askPacketVersion(t testing.TB) string {
+	t.Helper()
+	r := &runner{tg: tg}
+	if err := r.connect(); err != nil {
+		t.Fatal(err)
+	}
+	defer r.drop()
+	r.conn.SetDeadline(time.Now().Add(transcriptTimeout))
+	ask, err := parsePacket("version", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packet, _ := ask.fill(nil)
+	r.write(packet)
+	reply, err := r.readPacket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(reply[meta.PacketHeaderBytes:])
 }
 
 // ask sends one command on a connection of its own and gives the first line

@@ -5,13 +5,17 @@ import (
 	"github.com/quarrycache/quarry/server/store"
 )
 
-// answer answers r, whose outcome is st: its code or classic word, or its
-// error line. What noreply and q hide is hidden here. Only the replies that an
+// answer answers r, whose outcome is st: its code, classic word or status, or
+// its error. What noreply and q hide is hidden here. Only the replies that an
 // item's value or number belongs to come from elsewhere. it may be nil except
-// for an ms that was done.
+// for an ms or a packet that has stored something.
 func (w *worker) answer(r *meta.Request, st store.Status, it *meta.Item) {
 	if e := errorOf(r, st); e != meta.ErrNone {
 		w.fail(r, e)
+		return
+	}
+	if r.Packet {
+		w.answerPacket(r, st, it)
 		return
 	}
 	if r.Verb.Meta() {
@@ -28,14 +32,21 @@ func (w *worker) answer(r *meta.Request, st store.Status, it *meta.Item) {
 
 // fail answers e, unless r hides its errors: noreply does, q does not.
 func (w *worker) fail(r *meta.Request, e meta.Error) {
-	if !r.HideErrors {
+	switch {
+	case r.Packet: // a quiet opcode hides no error either
+		w.out.buf = r.AppendPacketError(w.out.buf, e)
+	case !r.HideErrors:
 		w.out.buf = e.AppendTo(w.out.buf)
 	}
 }
 
-// ok answers OK to a command without a key.
+// ok answers OK to a request without a key.
 func (w *worker) ok() {
-	if !w.req.Quiet {
+	switch {
+	case w.req.Quiet:
+	case w.req.Packet:
+		w.out.buf = w.req.AppendPacketOK(w.out.buf, 0)
+	default:
 		w.out.buf = meta.CodeOK.AppendTo(w.out.buf)
 	}
 }

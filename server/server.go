@@ -28,6 +28,7 @@ type Server struct {
 	started   store.Time
 
 	credentials atomic.Pointer[credentials] // nil without -Y
+	saslUsers   *saslUsers                  // nil without -S
 
 	verbosity atomic.Int32  // -v, until a client says otherwise
 	flushedAt atomic.Uint32 // second of the last flush_all, 0 if there was none
@@ -109,6 +110,13 @@ func New(c Config) (*Server, error) {
 	if err := raiseDescriptorLimit(&d, d.Logger); err != nil {
 		return nil, err
 	}
+	var users *saslUsers
+	if d.SASL {
+		var err error
+		if users, err = openUsers(d.SASLFile); err != nil {
+			return nil, &ConfigError{flagSASLFile, d.SASLFile, err.Error(), ExitFailure}
+		}
+	}
 	policy, err := store.ParsePolicy(d.Extended.LRUPolicy)
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
@@ -134,14 +142,15 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s := &Server{
-		cfg:    d,
-		log:    d.Logger,
-		clock:  d.Clock,
-		store:  st,
-		stop:   make(chan struct{}),
-		cancel: func() {},
-		closed: make(chan struct{}),
-		asked:  make(chan struct{}),
+		cfg:       d,
+		log:       d.Logger,
+		clock:     d.Clock,
+		store:     st,
+		saslUsers: users,
+		stop:      make(chan struct{}),
+		cancel:    func() {},
+		closed:    make(chan struct{}),
+		asked:     make(chan struct{}),
 	}
 	s.prefixes.delimiter = d.PrefixDelim
 	s.prefixes.on.Store(d.DetailOn)
@@ -226,10 +235,12 @@ func (s *Server) Addrs() []net.Addr {
 	return addrs
 }
 
-// Reload reads files again that may have changed, as a signal asks for: that
-// of -Y, and the certificates of -Z. What is not to be had as it should be is logged, and stays as it was.
+// Reload reads files again that may have changed, as a signal asks for: those
+// of -Y and -S, and the certificates of -Z. What is not to be had as it should
+// be is logged, and stays as it was.
 func (s *Server) Reload() {
 	s.reloadCredentials()
+	s.reloadUsers()
 	s.reloadCertificates()
 }
 

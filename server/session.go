@@ -31,6 +31,18 @@ const (
 	phaseLogin
 	// phaseToken: in the user and password of a login; skip bytes in all.
 	phaseToken
+	// phaseStart: nothing has come yet. The first byte says which protocol
+	// this is.
+	phaseStart
+	// phasePacket: at the start of a packet, or in a broken head that s.line
+	// keeps.
+	phasePacket
+	// phaseBadPacket: skip bytes of a packet's head are thrown away; then after
+	// is answered to the header in s.line, and the connection closed.
+	phaseBadPacket
+	// phaseAuth: the packet in s.line is to be executed where the session may
+	// wait for it.
+	phaseAuth
 	// phaseClosed: no more input is taken.
 	phaseClosed
 )
@@ -45,13 +57,15 @@ type session struct {
 	conn *connInfo
 
 	phase  phase
+	home   phase        // of the next request: phaseLine or phasePacket
 	seen   bool         // phaseKeys: the line has a key
-	after  meta.Error   // phaseSkipLine: to be answered at the end of the line
+	after  meta.Error   // phaseSkipLine, phaseBadPacket: to be answered then
 	expiry uint32       // phaseKeys: of gat and gats
 	has    meta.Letters // phaseKeys: what the word asks for
-	skip   int          // phaseSkip: bytes still to throw away; phaseToken: of the token, its end included
+	skip   int          // phaseSkip, phaseBadPacket: bytes still to throw away; phaseToken: of the token, its end included
+	sasl   saslLogin    // -S
 
-	line *[]byte // an unfinished line or token, or a complete line that was broken; from linePool, nil if none
+	line *[]byte // an unfinished line, token or head, or a complete one that was broken; from linePool, nil if none
 	at   int     // phaseKeys: (*line)[at:] is still to be read
 
 	block *block // phaseBlock
@@ -66,8 +80,13 @@ var linePool = sync.Pool{New: func() any {
 // newSession makes the session of a connection that was just accepted.
 func newSession(s *Server, ci *connInfo) *session {
 	ns := &session{srv: s, conn: ci}
-	if s.credentials.Load() != nil {
+	switch {
+	case s.credentials.Load() != nil:
 		ns.phase = phaseLogin
+	case ci.listener.protocol == protocolAuto:
+		ns.phase = phaseStart
+	case ci.listener.protocol == protocolBinary:
+		ns.phase, ns.home = phasePacket, phasePacket
 	}
 	return ns
 }
@@ -89,7 +108,12 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 			return len(p) - len(in), verdictFull
 		}
 		switch s.phase {
-		case phaseLine:
+		case phaseStart:
+			if len(in) == 0 {
+				return len(p), verdictMore
+			}
+			s.start(in[0])
+		case phaseLine, phasePacket:
 			if len(in) == 0 {
 				return len(p), verdictMore
 			}
@@ -98,7 +122,11 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 				return len(p) - len(in), verdictYield
 			}
 			executed++
-			in = in[s.readLine(w, in):]
+			if s.phase == phasePacket {
+				in = in[s.readPacket(w, in):]
+			} else {
+				in = in[s.readLine(w, in):]
+			}
 		case phaseKeys:
 			k, hungry := s.readKeys(w, in)
 			if in = in[k:]; hungry && len(in) == 0 && s.phase == phaseKeys {
@@ -115,7 +143,7 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 			if s.skip > 0 {
 				return len(p), verdictMore
 			}
-			s.phase = phaseLine
+			s.phase = s.home
 		case phaseSkipLine:
 			i := bytes.IndexByte(in, '\n')
 			if i < 0 {
@@ -138,6 +166,18 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 				return len(p), verdictMore
 			}
 			in = in[s.readToken(w, in):]
+		case phaseBadPacket:
+			k := min(s.skip, len(in))
+			in, s.skip = in[k:], s.skip-k
+			if s.skip > 0 {
+				return len(p), verdictMore
+			}
+			s.failPacket(w)
+		case phaseAuth:
+			if !w.mayWait {
+				return len(p) - len(in), verdictWait
+			}
+			s.verifyKept(w)
 		case phaseClosed:
 			return len(p) - len(in), verdictClose
 		}

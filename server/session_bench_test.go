@@ -27,6 +27,16 @@ var steady = []struct{ name, setup, in string }{
 	{"MetaDelete/miss", "", "md nope\r\n"},
 	{"MetaArith", "set k 0 0 20\r\n10000000000000000000\r\n", "ma k v\r\n"},
 	{"MetaNoop", "", "mn\r\n"},
+	{"Packet/get/hit/100B", packet("set key=k flags=5 exp=0 value={100*v}"), packet("get key=k")},
+	{"Packet/getk/hit/4K", packet("set key=k flags=5 exp=0 value={4096*v}"), packet("getk key=k")},
+	{"Packet/get/miss", "", packet("get key=nope")},
+	{"Packet/getkq/miss", "", packet("getkq key=nope")},
+	{"Packet/gat", packet("set key=k flags=5 exp=0 value={100*v}"), packet("gat key=k exp=0")},
+	{"Packet/set/100B", "", packet("set key=k flags=0 exp=0 value={100*v}")},
+	{"Packet/setq/4K", "", packet("setq key=k flags=0 exp=0 value={4096*v}")},
+	{"Packet/delete/miss", "", packet("delete key=nope")},
+	{"Packet/incr", packet("set key=k flags=0 exp=0 value=10000000000000000000"), packet("incr key=k delta=1 init=0 exp=0")},
+	{"Packet/noop", "", packet("noop")},
 }
 
 var value100 = strings.Repeat("v", 100)

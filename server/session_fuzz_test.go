@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/quarrycache/quarry/meta"
 )
 
 // FuzzSession feeds any bytes at all, cut at any places: as a whole, byte by
@@ -23,14 +25,14 @@ func FuzzSession(f *testing.F) {
 	f.Add([]byte("get "+strings.Repeat("abc ", 1000)+longKey+"\r\nmn\r\n"), uint64(4))
 	f.Add([]byte("stats\r\nstats items\r\nstats slabs\r\nstats settings\r\nstats conns\r\nstats detail on\r\nget a:b\r\nstats detail dump\r\n"), uint64(5))
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
-		if len(data) > 1<<17 {
-			return
+		if len(data) > 1<<17 || len(data) > 0 && data[0] == meta.PacketMagic {
+			return // packets are FuzzPackets's
 		}
 		rng := rand.New(rand.NewPCG(seed, 0))
 		random := func(n int) int { return 1 + rng.IntN(min(n, 1+rng.IntN(300))) }
-		whole := fuzzFeed(t, data, func(n int) int { return n })
-		single := fuzzFeed(t, data, func(int) int { return 1 })
-		cut := fuzzFeed(t, data, random)
+		whole := fuzzFeed(t, nil, data, func(n int) int { return n })
+		single := fuzzFeed(t, nil, data, func(int) int { return 1 })
+		cut := fuzzFeed(t, nil, data, random)
 		if bytes.Contains(data, []byte("stats")) || hasLongLine(data) {
 			return
 		}
@@ -43,10 +45,44 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
+// FuzzPackets is FuzzSession for the binary protocol, with and without SASL.
+func FuzzPackets(f *testing.F) {
+	f.Add([]byte(packetScript), false, uint64(1))
+	f.Add([]byte(loginScript), true, uint64(2))
+	f.Add([]byte(packetScript+packet("get key={251*k}")), false, uint64(3))
+	f.Add([]byte(packet("set key=k flags=0 exp=0 value={30000*x}")+packet("getk key=k")), false, uint64(4))
+	f.Add([]byte(packet("stat")+packet("stat key=settings")), false, uint64(5))
+	fuzzUsers := testSASLUsers(f, "user:secret")
+	f.Fuzz(func(t *testing.T, data []byte, sasl bool, seed uint64) {
+		if len(data) > 1<<17 || len(data) == 0 || data[0] != meta.PacketMagic {
+			return
+		}
+		var u *saslUsers
+		if sasl {
+			u = fuzzUsers
+		}
+		rng := rand.New(rand.NewPCG(seed, 0))
+		random := func(n int) int { return 1 + rng.IntN(min(n, 1+rng.IntN(60))) }
+		whole := fuzzFeed(t, u, data, func(n int) int { return n })
+		single := fuzzFeed(t, u, data, func(int) int { return 1 })
+		cut := fuzzFeed(t, u, data, random)
+		if bytes.IndexByte(data, byte(meta.OpcodeStat)) >= 0 { // memory and time
+			return
+		}
+		if !bytes.Equal(whole, single) {
+			t.Errorf("byte by byte: got %s, as a whole %s", short(string(single)), short(string(whole)))
+		}
+		if !bytes.Equal(whole, cut) {
+			t.Errorf("cut: got %s, as a whole %s", short(string(cut)), short(string(whole)))
+		}
+	})
+}
+
 // fuzzFeed gives data to a session of a new server, in pieces of the size that
-// piece says, and returns what it answers.
-func fuzzFeed(t *testing.T, data []byte, piece func(n int) int) []byte {
+// piece says, and returns what it answers. With users it wants a login.
+func fuzzFeed(t *testing.T, u *saslUsers, data []byte, piece func(n int) int) []byte {
 	p := newTestPeer(t, Config{EnableShutdown: true, ReqsPerEvent: 7})
+	p.srv.saslUsers = u
 	for rest := data; len(rest) > 0; {
 		n := piece(len(rest))
 		p.feed(rest[:n])

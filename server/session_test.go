@@ -84,6 +84,7 @@ func (p *testPeer) feed(in []byte) {
 		p.drain()
 		in = in[n:]
 		p.closed = v == verdictClose
+		p.w.mayWait = v == verdictWait
 		if v == verdictMore {
 			return
 		}

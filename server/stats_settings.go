@@ -33,8 +33,8 @@ func (s *Server) appendSettings(dst []byte) []byte {
 	l.num("reqs_per_event", uint64(c.ReqsPerEvent)) // 0: bounded by bytes alone
 	l.yes("cas_enabled", !c.NoCAS)
 	l.num("tcp_backlog", uint64(c.Backlog))
-	l.text("binding_protocol", bindingProtocol(c.Protocol))
-	l.yes("auth_enabled_sasl", false)
+	l.text("binding_protocol", c.protocol().String())
+	l.yes("auth_enabled_sasl", c.SASL)
 	l.text("auth_enabled_ascii", cmp.Or(c.AuthFile, "no"))
 	l.num("item_size_max", uint64(c.ItemMaxBytes))
 	l.yes("maxconns_fast", !c.NoMaxConnsFast)
@@ -88,14 +88,6 @@ func orNull(v string) string {
 		return "NULL"
 	}
 	return v
-}
-
-// bindingProtocol is -B as memcached prints it.
-func bindingProtocol(protocol string) string {
-	if protocol == "ascii" {
-		return protocol
-	}
-	return "auto-negotiate"
 }
 
 // oldest is the moment of the last flush in seconds of memcached's clock, the

@@ -92,3 +92,10 @@ func (s *Server) appendSlabStats(dst []byte, sn *snapshot) []byte {
 	l.num("total_malloced", uint64(st.HeldBytes))
 	return append(l, statsEnd...)
 }
+
+// appendSizeStats answers stats sizes.
+func (s *Server) appendSizeStats(dst []byte) []byte {
+	l := statLines(dst)
+	l.text("sizes_status", "disabled")
+	return append(l, statsEnd...)
+}

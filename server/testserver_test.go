@@ -85,6 +85,8 @@ func testConfig(t testing.TB, flags []string) Config {
 			c.NoDump = true
 		case "-D /":
 			c.PrefixDelim, c.DetailOn = '/', true
+		case "-B binary", "-B ascii":
+			c.Protocol = value
 		case "-t 2":
 			c.Threads = 2
 		case "-I 2k":

@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +32,8 @@ import (
 //	> TEXT        send TEXT and \r\n            >> TEXT    send TEXT alone
 //	< TEXT        expect TEXT and \r\n          << TEXT    expect TEXT alone
 //	<~ TEXT       skip STAT lines up to TEXT
+//	>: <: <~:     the same for packets of the binary protocol: see
+//	              transcript_packet_test.go
 //	@closed       the server closes the connection, and sends nothing more
 //	@eof          we close our side for writing
 //	@drop         we close the connection
@@ -100,10 +103,11 @@ const (
 
 // action is one line of a case.
 type action struct {
-	kind actionKind
-	line int // in its file
-	text template
-	by   time.Duration // actAdvance
+	kind   actionKind
+	line   int  // in its file
+	packet bool // text is a packet
+	text   template
+	by     time.Duration // actAdvance
 }
 
 // transcript is one case of a file.
@@ -125,6 +129,11 @@ func (tr *transcript) moves() bool {
 		}
 	}
 	return false
+}
+
+// packets reports whether the case is answered in packets.
+func (tr *transcript) packets() bool {
+	return slices.ContainsFunc(tr.steps, func(act action) bool { return act.packet && act.kind != actSend })
 }
 
 // readTranscripts reads all cases of the file at path.
@@ -167,20 +176,29 @@ func readTranscripts(path string) ([]*transcript, error) {
 		}
 		act := action{line: i + 1}
 		mark, text, _ := strings.Cut(line, " ")
+		mark, act.packet = strings.CutSuffix(mark, ":")
 		switch mark {
 		case ">":
-			text += `\r\n`
 		case "<":
 			act.kind = actExpect
-			text += `\r\n`
 		case "<~":
 			act.kind = actSeek
-			text += `\r\n`
 		case "<<":
 			act.kind = actExpect
 		case ">>":
 		default:
 			return nil, fail("a line starts with > >> < << <~ @ # or [, got %q", line)
+		}
+		if act.packet {
+			act.text, err = parsePacket(text, act.kind != actSend)
+			if err != nil {
+				return nil, fail("%v", err)
+			}
+			tr.steps = append(tr.steps, act)
+			continue
+		}
+		if mark != ">>" && mark != "<<" {
+			text += `\r\n`
 		}
 		if act.text, err = parseTemplate(text); err != nil {
 			return nil, fail("%v", err)
@@ -238,9 +256,10 @@ func (tr *transcript) directive(s string, line int) error {
 type template []part
 
 type part struct {
-	lit  []byte // when hole is ""
-	hole string // "#", "*", "ttl", "age", or a name
-	add  int64  // {name+1}; the number of ttl and age
+	lit   []byte // when hole is ""
+	hole  string // "#", "*", "ttl", "age", or a name
+	add   int64  // {name+1}; the number of ttl and age
+	bytes int    // the number is big endian in so many bytes, not in digits
 }
 
 // parseTemplate reads the escapes and braces of s.
@@ -358,7 +377,11 @@ func (t template) fill(names map[string]uint64) ([]byte, bool) {
 		if !ok {
 			return nil, false
 		}
-		b = strconv.AppendUint(b, v+uint64(p.add), 10)
+		if v += uint64(p.add); p.bytes > 0 {
+			b = append(b, bigEndian(p.bytes, v)[0].lit...)
+			continue
+		}
+		b = strconv.AppendUint(b, v, 10)
 	}
 	return b, true
 }
@@ -389,6 +412,14 @@ func (t template) match(got []byte, names map[string]uint64, slack int64) bool {
 			n++
 		}
 		num := string(rest[:n])
+		if p.bytes > 0 {
+			if n = p.bytes; len(rest) < n {
+				return false
+			}
+			var b [8]byte
+			copy(b[8-n:], rest)
+			num = strconv.FormatUint(binary.BigEndian.Uint64(b[:]), 10)
+		}
 		rest = rest[n:]
 		if p.hole == "#" {
 			if num == "" {
@@ -517,9 +548,14 @@ func (tr *transcript) run(tg *target, w way) error {
 	if last := steps[len(steps)-1].kind; last <= actSeek || last == actAdvance {
 		// Nothing more may come than was expected: the reply to mn is next.
 		line := steps[len(steps)-1].line
-		steps = append(steps[:len(steps):len(steps)],
-			action{kind: actSend, line: line, text: template{{lit: []byte("mn\r\n")}}},
-			action{kind: actExpect, line: line, text: template{{lit: []byte("MN\r\n")}}})
+		more := noop(line)
+		if !tr.packets() {
+			more = []action{
+				{kind: actSend, line: line, text: template{{lit: []byte("mn\r\n")}}},
+				{kind: actExpect, line: line, text: template{{lit: []byte("MN\r\n")}}},
+			}
+		}
+		steps = append(steps[:len(steps):len(steps)], more...)
 	}
 	for _, act := range steps {
 		if err := r.step(act); err != nil {
@@ -661,7 +697,10 @@ func (r *runner) settle() error {
 // expect reads a reply and compares it.
 func (r *runner) expect(act action) error {
 	r.conn.SetReadDeadline(time.Now().Add(r.tg.timeout))
-	if act.kind == actSeek {
+	switch {
+	case act.packet:
+		return r.expectPacket(act)
+	case act.kind == actSeek:
 		return r.seek(act.text)
 	}
 	for _, want := range act.text.lines() {

@@ -52,7 +52,7 @@ type udpSocket struct {
 
 // listenUDP opens a socket for each address of -l, or of the loopback.
 func (s *Server) listenUDP(ctx context.Context) error {
-	addresses, err := parseListen(s.cfg.Listen, s.cfg.UDPPort)
+	addresses, err := parseListen(s.cfg.Listen, s.cfg.UDPPort, protocolAuto)
 	if err != nil {
 		return err
 	}

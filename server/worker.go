@@ -41,6 +41,9 @@ const (
 	// verdictYield: -R requests were executed. Write the output, let other
 	// connections have a turn, then feed the rest of the input.
 	verdictYield
+	// verdictWait: the next request takes long. Write the output, then feed
+	// the rest of the input where the session may wait: with worker.mayWait.
+	verdictWait
 	// verdictClose: write the output, then close. No more input is taken.
 	verdictClose
 )
@@ -52,6 +55,8 @@ type worker struct {
 	req meta.Request
 	out output
 	now store.Time // read once a batch, after its bytes have arrived
+
+	mayWait bool // the session may take its time: it is driven by a goroutine of its own
 
 	noRoom bool // the value just asked for could neither be pinned nor copied
 
@@ -69,6 +74,7 @@ func returnWorker(w *worker) {
 	if cap(w.out.buf) > pooledKeepBytes {
 		w.out.buf = nil
 	}
+	w.mayWait = false
 	workerPool.Put(w)
 }
 

@@ -83,6 +83,8 @@ func (f *flags) apply(x *extended) {
 	if f.AuthFile != nil {
 		x.AuthFile = *f.AuthFile
 	}
+	x.SASL = f.SASL
+	x.SASLFile = cmp.Or(f.SASLFile, os.Getenv("MEMCACHED_SASL_PWDB"))
 	x.ItemMaxBytes = int(f.ItemMax)
 	x.FlushDisabled = f.NoFlush
 	x.NoDump = f.NoDump
@@ -109,6 +111,8 @@ func (f *flags) check(x *extended) error {
 	case f.NAPIIDs > f.Threads:
 		return refuse(exitUsage, "Number of napi_ids(%d) cannot be greater than number of threads(%d)",
 			f.NAPIIDs, f.Threads)
+	case f.SASLFile != "" && !f.SASL:
+		return refuse(exitUsage, "quarryd: --sasl-file %s: is of no use without -S", f.SASLFile)
 	case f.Memory < 0:
 		return refuse(exitUsage, "quarryd: -m %d: memory cannot be less than nothing", f.Memory)
 	case f.LargePages && !largePagesAllowed():

@@ -43,9 +43,9 @@ type flags struct {
 	Requests   number    `short:"R" name:"max-reqs-per-event" placeholder:"num" default:"20" positive:"Number of requests per event must be greater than 0" help:"maximum number of requests per event, limits the\nrequests processed per connection to prevent\nstarvation (default: 20)"`
 	NoCAS      bool      `short:"C" name:"disable-cas" help:"disable use of CAS"`
 	Backlog    number    `short:"b" name:"listen-backlog" placeholder:"num" default:"1024" help:"set the backlog queue limit (default: 1024)"`
-	Protocol   protocol  `short:"B" placeholder:"name" values:"auto,ascii" help:"protocol - ascii or auto (default: auto-negotiate)"`
+	Protocol   protocol  `short:"B" placeholder:"name" values:"auto,ascii,binary" help:"protocol - one of ascii, binary, or auto (default: auto-negotiate)"`
 	ItemMax    itemSize  `short:"I" name:"max-item-size" placeholder:"num" default:"1m" help:"adjusts max item size\n(default: 1m, min: 1k, max: 1024m)"`
-	SASL       noSwitch  `short:"S" name:"enable-sasl" refused:"This server is not built with SASL support." hidden:""`
+	SASL       bool      `short:"S" name:"enable-sasl" help:"turn on SASL authentication (PLAIN; binary protocol only);\nthe users are in --sasl-file"`
 	NoFlush    bool      `short:"F" name:"disable-flush-all" help:"disable flush_all command"`
 	NoDump     bool      `short:"X" name:"disable-dumping" help:"disable stats cachedump, stats detail, and lru_crawler metadump"`
 	NoWatch    bool      `short:"W" name:"disable-watch" help:"disable watch commands (live logging)"`
@@ -56,6 +56,7 @@ type flags struct {
 	NAPIIDs    number    `short:"N" name:"napi-ids" positive:"Maximum number of NAPI IDs must be greater than 0" unused:"-N: connections are not spread by NIC queue" placeholder:"num" help:"number of napi ids: accepted, without effect"`
 
 	MemcachedConf   string          `own:"" placeholder:"file" help:"read options from <file> as well, which has the form\nof Debian's /etc/memcached.conf: one option a line,\n# before comments; what stands on the command line\ncomes after them"`
+	SASLFile        string          `own:"" name:"sasl-file" placeholder:"file" help:"the users of -S: lines of user:hash, with bcrypt hashes\nas quarry passwd or htpasswd -B make them; read again on\nSIGHUP (default: $MEMCACHED_SASL_PWDB)"`
 	TenantDelimiter tenantDelimiter `own:"" placeholder:"char" help:"what stands before the first <char> of a key is the\ntenant that it belongs to; see \"stats tenants\""`
 	TenantQuota     []string        `own:"" sep:"none" placeholder:"name=limits" help:"what a tenant may use, for example\nweb=memory:64m,value:100k,rate:1000\nmemory: bytes of its items; beyond, it evicts its own\nvalue: bytes of one value\nrate: new keys a second\ncan be given for many tenants"`
 	TenantDefault   *string         `own:"" placeholder:"limits" help:"the same for each tenant that has no quota of its own;\ntenants that are not tracked have it together"`
@@ -152,10 +153,8 @@ func (p *protocol) Decode(ctx *kong.DecodeContext) error {
 		return err
 	}
 	switch *p = protocol(s); s {
-	case "auto", "ascii":
+	case "auto", "ascii", "binary":
 		return nil
-	case "binary":
-		return refuse(exitUsage, "quarryd: -B binary: this server is not built with the binary protocol")
 	}
 	return refuse(exitUsage, "Invalid value for binding protocol: %s\n"+
 		" -- should be one of auto, binary, or ascii", s)

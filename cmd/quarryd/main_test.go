@@ -123,7 +123,9 @@ func TestRefusals(t *testing.T) {
 		{args: "-N 0", code: 1, text: "Maximum number of NAPI IDs must be greater than 0\n"},
 		{args: "-N 9", code: 64, text: "Number of napi_ids(9) cannot be greater than number of threads(4)\n"},
 		{args: "-B http", code: 64, text: "Invalid value for binding protocol: http\n -- should be one of auto, binary, or ascii\n"},
-		{args: "-S", code: 64, text: "This server is not built with SASL support.\n"},
+		{args: "-S -B auto", code: 64, text: "ERROR: You cannot allow the ASCII protocol while using SASL.\n"},
+		{args: "-S -B binary -B ascii", code: 64, text: "ERROR: You cannot allow the ASCII protocol while using SASL.\n"},
+		{args: "-S -U 5", code: 64, text: "ERROR: Cannot enable UDP while using binary SASL authentication.\n"},
 
 		{args: "-I 1000", code: 64, text: "Item max size cannot be less than 1024 bytes.\n"},
 		{args: "-I 0", code: 64, text: "Item max size cannot be less than 1024 bytes.\n"},
@@ -145,7 +147,9 @@ func TestRefusals(t *testing.T) {
 		{args: "-Y /dev/null -B auto", code: 64, text: "ERROR: You cannot allow the BINARY protocol while using ascii authentication tokens.\n"},
 		{args: "-Y /dev/null -U 5", code: 64, text: "Cannot use UDP with ascii authentication enabled (-U 0 to disable)\n"},
 		{args: "-e /x", code: 64, text: "quarryd: -e: this server is not built with warm restarts\n", ours: true},
-		{args: "-B binary", code: 64, text: "quarryd: -B binary: this server is not built with the binary protocol\n", ours: true},
+		{args: "-S", code: 64, text: "quarryd: --sasl-file \"\": -S needs a file of users: this flag, or $MEMCACHED_SASL_PWDB\n", ours: true},
+		{args: "-S --sasl-file /nowhere", code: 1, text: "quarryd: --sasl-file /nowhere: open /nowhere: no such file or directory\n", ours: true},
+		{args: "--sasl-file /nowhere", code: 64, text: "quarryd: --sasl-file /nowhere: is of no use without -S\n", ours: true},
 
 		{args: "--tenant-delimiter ::", code: 64, text: "quarryd: --tenant-delimiter ::: want one character\n", ours: true},
 		{args: "--tenant-tracked 0", code: 1, text: "quarryd: --tenant-tracked: want a number greater than 0\n", ours: true},
@@ -317,13 +321,15 @@ func TestHelp(t *testing.T) {
 		"-Z, --enable-ssl          enable TLS/SSL",
 		"   - ssl_chain_cert:      certificate chain file in PEM format",
 		"   - ssl_session_cache:   enable server-side SSL session cache, to support session",
+		"-B, --protocol=<name>     protocol - one of ascii, binary, or auto (default: auto-negotiate)",
+		"-S, --enable-sasl         turn on SASL authentication (PLAIN; binary protocol only);",
 		"   - idle_timeout:        timeout for idle connections. (default: 0, no timeout)",
 	} {
 		if !strings.Contains(got.stdout, want+"\n") {
 			t.Errorf("no line %q", want)
 		}
 	}
-	for _, word := range []string{"sasl", "ext_path", "proxy_", "memory-file", "no_drop_privileges"} {
+	for _, word := range []string{"ext_path", "proxy_", "memory-file", "no_drop_privileges"} {
 		if strings.Contains(strings.ToLower(got.stdout), word) {
 			t.Errorf("help has %q, which is refused or ignored", word)
 		}

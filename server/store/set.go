@@ -164,7 +164,11 @@ func (sh *shard) store(it item, h uint64, o *SetOptions, now Time) SetResult {
 		it.setTag(it.tag | keyBinary)
 	}
 	sh.link(it, h, o.HasNewCAS, o.NewCAS, now)
-	return SetResult{Status: OK, CAS: it.cas(), Size: it.valueLen()}
+	res := SetResult{Status: OK, CAS: it.cas(), Size: it.valueLen()}
+	if sh.s.cfg.NoCAS {
+		res.CAS = 0
+	}
+	return res
 }
 
 // join stores old's value with it's behind (append) or before (prepend). Old
