@@ -256,6 +256,7 @@ var packetErrors = [errorCount]struct {
 	ErrNewItemNoMemory:       {PacketNoMemory, "Out of memory allocating new item"},
 	ErrNonNumeric:            {PacketNonNumeric, ""},
 	ErrGetNoMemory:           {PacketNoMemory, ""},
+	ErrReplyTooLong:          {PacketTooLarge, ""},
 	ErrFlushNotAllowed:       {PacketAuthError, ""},
 	ErrStatsDetailNotAllow:   {PacketNotFound, ""},
 	ErrStatsDetailUsage:      {PacketNotFound, ""},

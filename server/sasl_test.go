@@ -267,7 +267,11 @@ func TestSASLOverTheNetwork(t *testing.T) {
 		}
 		r.drop()
 	}
-	if n := s.totals.sum(); n.authCmds != 6 || n.authErrors != 3 {
+	n := s.totals.sum()
+	for deadline := time.Now().Add(transcriptTimeout); n.authCmds < 6 && time.Now().Before(deadline); n = s.totals.sum() {
+		time.Sleep(time.Millisecond) // they are published behind the reply
+	}
+	if n.authCmds != 6 || n.authErrors != 3 {
 		t.Errorf("auth_cmds %d, auth_errors %d: want 6 and 3", n.authCmds, n.authErrors)
 	}
 }

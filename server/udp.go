@@ -134,7 +134,9 @@ func (u *udpSocket) datagram(p []byte, from netip.AddrPort) {
 // execute has the session execute the requests in p, which is changed to the
 // part of it that is complete. Their replies wait in the worker's output then.
 func (u *udpSocket) execute(p []byte) {
-	p = p[:bytes.LastIndexByte(p, '\n')+1]
+	if p[0] != meta.PacketMagic { // a packet says how long it is
+		p = p[:bytes.LastIndexByte(p, '\n')+1]
+	}
 	for v := verdictYield; len(p) > 0 && v != verdictClose && u.w.out.pending() <= udpMessageBytes; {
 		var n int
 		n, v = u.session.feed(u.w, p[:min(len(p), asideStepBytes)])
@@ -143,7 +145,8 @@ func (u *udpSocket) execute(p []byte) {
 	}
 	if u.w.out.pending() > udpMessageBytes {
 		u.w.out.reset()
-		u.w.out.buf = meta.ErrReplyTooLong.AppendTo(u.w.out.buf)
+		u.w.req.HideErrors = false
+		u.w.fail(&u.w.req, meta.ErrReplyTooLong)
 	}
 	u.session.end() // what is not complete is dropped
 	*u.session = *newSession(u.srv, &u.connInfo)

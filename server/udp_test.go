@@ -100,6 +100,9 @@ func request(payload string) string { return "\x00\x01\x00\x00\x00\x01\x00\x00" 
 // udpSteps hold for Quarry and for memcached.
 func udpSteps(c *udpClient) {
 	c.t.Helper()
+	c.want(packet("touch key=p exp=0"), packetReply("touch notfound"))
+	c.want(packet("append key=p value=v opaque=1"), packetReply("append notstored opaque=1"))
+	c.want(packet("incr key=p delta=1 init=0 exp=0xffffffff"), packetReply("incr notfound"))
 	value := strings.Repeat("0123456789", 2000)
 	c.want("set k 1 0 5\r\nhello\r\n", "STORED\r\n")
 	c.want("get k\r\n", "VALUE k 1 5\r\nhello\r\nEND\r\n")
@@ -299,6 +302,7 @@ func FuzzDatagram(f *testing.F) {
 	f.Add([]byte(request("set k 0 0 100000\r\nv\r\n")))
 	f.Add([]byte(request("get " + strings.Repeat("k ", 9000) + "\r\n")))
 	f.Add([]byte(request(sessionScript)))
+	f.Add([]byte(request(packetScript)))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if len(p) > udpReadBytes {
 			return
@@ -317,7 +321,7 @@ func FuzzDatagram(f *testing.F) {
 			t.Errorf("an answer of %d bytes", n)
 		}
 		u.w.out.reset()
-		if s := u.session; s.phase != phaseLine || s.line != nil || s.block != nil {
+		if s := u.session; s.phase != phaseStart || s.line != nil || s.block != nil {
 			t.Errorf("the session keeps something: phase %d", s.phase)
 		}
 	})

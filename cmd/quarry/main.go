@@ -19,6 +19,8 @@ type cli struct {
 		Replay replayCommand `cmd:"" help:"Replay traces of real systems and report misses."`
 	} `cmd:"" help:"Measure servers, and caches on traces."`
 
+	Passwd passwdCommand `cmd:"" help:"Make a line of the file of users for quarryd -S. The password is asked for, or read from a pipe."`
+
 	Version    versionCommand    `cmd:"" help:"Print the version."`
 	Completion completionCommand `cmd:"" help:"Print the script that completes commands and flags in a shell."`
 	Man        manCommand        `cmd:"" hidden:"" help:"Print the source of the man page."`
