@@ -41,6 +41,7 @@ var confined = map[string]string{
 	"go.etcd.io/etcd":                "cluster/control",
 	"github.com/coreos/etcd":         "cluster/control",
 	"github.com/bradfitz/gomemcache": "tests",
+	"github.com/chromedp":            "tests",
 }
 
 // imports gives the imports of each Go file below the module's root.

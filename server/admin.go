@@ -247,6 +247,11 @@ func (l httpLog) Write(p []byte) (int, error) {
 // routes says who answers what. All is GET; a ServeMux refuses the rest.
 func (a *admin) routes() *http.ServeMux {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", a.file("index.html", "text/html; charset=utf-8"))
+	mux.HandleFunc("GET /page.css", a.file("page.css", "text/css; charset=utf-8"))
+	mux.HandleFunc("GET /page.js", a.file("page.js", "text/javascript; charset=utf-8"))
+	mux.HandleFunc("GET /icon.svg", a.file("icon.svg", "image/svg+xml"))
+	mux.HandleFunc("GET /stats.json", a.figures)
 	mux.HandleFunc("GET /metrics", a.metrics)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", a.ready)
@@ -282,18 +287,34 @@ func respond(w http.ResponseWriter, status int, word string) {
 	_, _ = w.Write([]byte(word + "\n"))
 }
 
-// ready answers /readyz: whether the server takes connections.
-func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
+// What the server does.
+const (
+	stateReady    = "ready"
+	stateStarting = "starting"
+	stateStopping = "stopping"
+	stateFull     = "not accepting connections"
+)
+
+// state is what the server does now.
+func (a *admin) state() string {
 	switch accepting, _, _ := a.srv.pauses.stats(); {
 	case a.srv.conns.isClosing():
-		respond(w, http.StatusServiceUnavailable, "stopping")
+		return stateStopping
 	case !a.srv.serving.Load():
-		respond(w, http.StatusServiceUnavailable, "starting")
+		return stateStarting
 	case accepting == 0:
-		respond(w, http.StatusServiceUnavailable, "not accepting connections")
-	default:
-		respond(w, http.StatusOK, "ready")
+		return stateFull
 	}
+	return stateReady
+}
+
+// ready answers /readyz: whether the server takes connections.
+func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
+	status, state := http.StatusOK, a.state()
+	if state != stateReady {
+		status = http.StatusServiceUnavailable
+	}
+	respond(w, status, state)
 }
 
 // metrics answers /metrics.
@@ -302,7 +323,7 @@ func (a *admin) metrics(w http.ResponseWriter, _ *http.Request) {
 	if !a.look(func(s *Server, now store.Time) {
 		text = s.metricsText(s.fullSnapshot(now, tenantsExposedMax))
 	}) {
-		respond(w, http.StatusServiceUnavailable, "stopping")
+		respond(w, http.StatusServiceUnavailable, stateStopping)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")

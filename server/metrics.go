@@ -189,21 +189,28 @@ func (e *exposition) latencies(sn *fullSnapshot) {
 	}
 }
 
-// tenants writes the accounts of tenants.
-func (e *exposition) tenants(sn *fullSnapshot) {
-	type row struct {
-		kind string
-		t    *store.TenantStats
-	}
-	var rows []row
+// tenantRow is an account, and what it is of: a tenant with a quota, one
+// without, or all that are left.
+type tenantRow struct {
+	kind string
+	t    *store.TenantStats
+}
+
+func (sn *fullSnapshot) tenantRows() []tenantRow {
+	rows := make([]tenantRow, 0, len(sn.tenants)+1)
 	for i := range sn.tenants {
 		kind := "tracked"
 		if sn.tenants[i].Named {
 			kind = "quota"
 		}
-		rows = append(rows, row{kind, &sn.tenants[i]})
+		rows = append(rows, tenantRow{kind, &sn.tenants[i]})
 	}
-	rows = append(rows, row{"other", &sn.other})
+	return append(rows, tenantRow{"other", &sn.other})
+}
+
+// tenants writes the accounts of tenants.
+func (e *exposition) tenants(sn *fullSnapshot) {
+	rows := sn.tenantRows()
 	for _, x := range []struct {
 		name, help string
 		kind       metricType

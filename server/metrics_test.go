@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -414,6 +415,100 @@ func TestMetricsDocumented(t *testing.T) {
 	for name := range docs { // what the system does not have everywhere may be missing
 		if !seen[name] && (strings.HasPrefix(name, "quarry_") || strings.HasPrefix(name, "memcached_")) {
 			t.Errorf("%s is not in /metrics", name)
+		}
+	}
+}
+
+// TestDashboard: the Grafana dashboard is one that Grafana can read, and asks
+// for what there is: each metric, and of ours each label.
+func TestDashboard(t *testing.T) {
+	data, err := os.ReadFile("../docs/grafana-dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type panel struct {
+		ID          int
+		Type, Title string
+		GridPos     struct{ H, W, X, Y int }
+		Targets     []struct{ Expr, RefID string }
+	}
+	var board struct {
+		UID, Title    string
+		SchemaVersion int
+		Panels        []panel
+		Templating    struct {
+			List []struct {
+				Name, Type string
+				Query      json.RawMessage
+			}
+		}
+	}
+	if err := json.Unmarshal(data, &board); err != nil {
+		t.Fatal(err)
+	}
+	if board.UID == "" || board.Title == "" || board.SchemaVersion < 39 || len(board.Templating.List) != 3 {
+		t.Errorf("the board is %q %q, schema %d", board.UID, board.Title, board.SchemaVersion)
+	}
+	_, addr, url := startAdmin(t, Config{MemoryMB: 8, TenantDelimiter: ':'})
+	talk(t, dial(t, addr), traffic())
+	sc := parseMetrics(t, get(t, url+"/metrics", 200))
+	labels := map[string]map[string]bool{} // of each metric
+	for key := range sc.values {
+		name, _, _ := strings.Cut(key, "{")
+		if labels[name] == nil {
+			labels[name] = map[string]bool{"job": true, "instance": true}
+		}
+		for _, p := range labelPairs.FindAllStringSubmatch(key, -1) {
+			labels[name][p[1]] = true
+		}
+	}
+	metric := regexp.MustCompile(`\b((?:memcached|quarry|go|process)_[a-z0-9_]+)(?:\{([^}]*)\})?`)
+	grouping := regexp.MustCompile(`by \(([^)]*)\) \((?:rate\()?([a-z0-9_]+)`)
+	ids, asked := map[int]bool{}, 0
+	for _, p := range board.Panels {
+		if ids[p.ID] || p.Title == "" || p.GridPos.X+p.GridPos.W > 24 || p.GridPos.H == 0 {
+			t.Errorf("panel %d %q: its number or place is wrong", p.ID, p.Title)
+		}
+		ids[p.ID] = true
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("panel %q asks for nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			found := metric.FindAllStringSubmatch(target.Expr, -1)
+			if len(found) == 0 || target.RefID == "" {
+				t.Errorf("panel %q: %q names no metric", p.Title, target.Expr)
+			}
+			for _, m := range found {
+				asked++
+				if labels[m[1]] == nil {
+					t.Errorf("panel %q: there is no %s", p.Title, m[1])
+				}
+				for _, l := range regexp.MustCompile(`(\w+)(?:=|!=)[~"]`).FindAllStringSubmatch(m[2], -1) {
+					if !labels[m[1]][l[1]] {
+						t.Errorf("panel %q: %s has no %s", p.Title, m[1], l[1])
+					}
+				}
+			}
+			for _, m := range grouping.FindAllStringSubmatch(target.Expr, -1) {
+				for _, l := range strings.Split(m[1], ", ") {
+					if !labels[m[2]][l] {
+						t.Errorf("panel %q: %s has no %s", p.Title, m[2], l)
+					}
+				}
+			}
+			if strings.Count(target.Expr, "(") != strings.Count(target.Expr, ")") {
+				t.Errorf("panel %q: %q", p.Title, target.Expr)
+			}
+		}
+	}
+	if asked < 40 {
+		t.Errorf("only %d metrics are asked for", asked)
+	}
+	for _, v := range board.Templating.List {
+		for _, m := range metric.FindAllStringSubmatch(string(v.Query), -1) {
+			if labels[m[1]] == nil {
+				t.Errorf("variable %s: there is no %s", v.Name, m[1])
+			}
 		}
 	}
 }

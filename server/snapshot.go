@@ -1,6 +1,7 @@
 package server
 
 import (
+	"os"
 	"syscall"
 
 	"github.com/quarrycache/quarry/server/store"
@@ -9,6 +10,7 @@ import (
 // snapshot is the server at one moment. stats, /metrics and the admin page are
 // three ways to show it, so they cannot disagree.
 type snapshot struct {
+	pid      int
 	now      store.Time
 	store    store.Stats
 	counters counters
@@ -19,13 +21,16 @@ type snapshot struct {
 
 // snapshot takes one.
 func (s *Server) snapshot(now store.Time) *snapshot {
-	sn := &snapshot{now: now, counters: s.totals.sum(), conns: s.connStats(), tls: s.tlsStats(now)}
+	sn := &snapshot{pid: os.Getpid(), now: now, counters: s.totals.sum(), conns: s.connStats(), tls: s.tlsStats(now)}
 	s.store.Snapshot(now, &sn.store)
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &sn.usage) != nil {
 		sn.usage = syscall.Rusage{}
 	}
 	return sn
 }
+
+// seconds is a time of a Rusage.
+func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }
 
 // fullSnapshot is what admin HTTP shows: a snapshot, and what costs more than
 // a command may.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"os"
 	"runtime/debug"
 	"strconv"
 	"syscall"
@@ -58,7 +57,7 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 	st, t, n, c := &sn.store, &sn.store.Total, &sn.counters, &sn.conns
 
 	l := statLines(dst)
-	l.num("pid", uint64(os.Getpid()))
+	l.num("pid", uint64(sn.pid))
 	l.num("uptime", s.uptimeSeconds(sn.now))
 	l.num("time", uint64(sn.now.Seconds()))
 	l.text("version", Version)
