@@ -120,7 +120,8 @@ func (r *Request) appendNoreply(dst []byte) []byte {
 }
 
 // modeLetters are the arguments of ms M.
-var modeLetters = [...]byte{ModeSet: 'S', ModeAdd: 'E', ModeReplace: 'R', ModeAppend: 'A', ModePrepend: 'P'}
+var modeLetters = [...]byte{ModeSet: 'S', ModeAdd: 'E', ModeReplace: 'R', ModeAppend: 'A', ModePrepend: 'P',
+	ModeRevalidate: 'V', ModeAbsent: 'N'}
 
 // appendFlags appends the flags of a meta request with their arguments. The b
 // flag comes from Binary where no flag says it.
@@ -146,6 +147,8 @@ func (r *Request) appendFlags(dst []byte) []byte {
 			dst = strconv.AppendUint(dst, r.Initial, 10)
 		case 'D':
 			dst = strconv.AppendUint(dst, r.Delta, 10)
+		case 'G', 'Y', 'A':
+			dst = r.appendFresh(dst, c)
 		case 'M':
 			switch {
 			case r.Verb != VerbMetaArith:
@@ -182,6 +185,9 @@ type Reply struct {
 	// holds their arguments; a VALUE fills it too.
 	Has  Letters
 	Item Item
+
+	// Fresh is what a meta reply says of versions, deadlines and grants.
+	Fresh Answer
 
 	// Key is that of VALUE, ME and the k flag: in base64 if Item.Binary
 	// (AppendKeyOf64). Opaque belongs to O.
@@ -389,6 +395,8 @@ func (rep *Reply) parseFlags(rest []byte) (ok bool) {
 			it.Stale = true
 		case 'Z':
 			it.WinSent = true
+		default:
+			ok = rep.Fresh.parse(c, arg)
 		}
 		if !ok {
 			return false

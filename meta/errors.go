@@ -26,6 +26,7 @@ const (
 	ErrSetMode       // ms: M
 	ErrArithMode     // ma: M
 	ErrOpaqueTooLong // O over OpaqueMax
+	ErrVersionRange  // mg: Y too far above what is known
 
 	// While a packet is decoded: the connection is closed.
 
@@ -131,6 +132,7 @@ var errorLines = [errorCount]string{
 	ErrSetMode:       "CLIENT_ERROR invalid mode for ms M token\r\n",
 	ErrArithMode:     "CLIENT_ERROR invalid mode for ma M token\r\n",
 	ErrOpaqueTooLong: "CLIENT_ERROR opaque token too long\r\n",
+	ErrVersionRange:  "CLIENT_ERROR version out of range\r\n",
 
 	ErrBadChunk:            "CLIENT_ERROR bad data chunk\r\n",
 	ErrTooLarge:            "SERVER_ERROR object too large for cache\r\n",

@@ -6,7 +6,7 @@ const wordsMetaMax = 20
 
 // knownFlags are the flags that exist. Every command accepts all of them, even
 // where they mean nothing.
-var knownFlags = letters("bcfhklqstuvxCDEFIJLMNOPRT")
+var knownFlags = letters("bcfhklqstuvxCDEFIJLMNOPRT") | freshFlags | freshReturns
 
 func letters(s string) (l Letters) {
 	for i := range len(s) {
@@ -117,7 +117,7 @@ func (r *Request) parseFlags(w *words, key []byte) Error {
 		ok := true
 		arg := word[1:]
 		switch c {
-		case 'v', 'k', 'c', 'f', 's', 't', 'h', 'l', 'u', 'x', 'I', 'P', 'L':
+		case 'v', 'k', 'c', 'f', 's', 't', 'h', 'l', 'u', 'x', 'I', 'P', 'L', 'y', 'a':
 		case 'q':
 			r.Quiet = true
 		case 'O':
@@ -147,6 +147,10 @@ func (r *Request) parseFlags(w *words, key []byte) Error {
 			r.Initial, ok = ParseUint64(arg)
 		case 'D':
 			r.Delta, ok = ParseUint64(arg)
+		case 'G', 'Y', 'A':
+			if !r.parseFresh(c, arg) {
+				bad = ErrBadToken
+			}
 		}
 		if numberFlags.Has(c) && (!ok || len(arg) == 0) {
 			bad = badArgument(c, bad)
@@ -161,6 +165,9 @@ func (r *Request) parseFlags(w *words, key []byte) Error {
 		e = ErrTooManyFlags
 	case e == ErrNone:
 		e = bad
+	}
+	if e == ErrNone && r.Has&(freshFlags|freshReturns) != 0 {
+		e = r.checkFresh(mode)
 	}
 	switch {
 	case e != ErrNone && r.Verb == VerbMetaArith:
@@ -214,6 +221,13 @@ func (r *Request) setMode(letter byte) Error {
 			r.Mode = ModePrepend
 		case 'R':
 			r.Mode = ModeReplace
+		case 'V', 'N':
+			if !r.Has.Has('G') {
+				return ErrSetMode // as memcached, which has no such mode
+			}
+			if r.Mode = ModeRevalidate; letter == 'N' {
+				r.Mode = ModeAbsent
+			}
 		default:
 			return ErrSetMode
 		}

@@ -26,10 +26,10 @@ func appendValueFields(dst, key []byte, clientFlags uint32, size int) []byte {
 
 // The flags that are answered.
 var (
-	answersKey   = letters("kO")       // whatever the outcome
-	answersGet   = letters("kOcfhlst") // mg, hit
-	answersSet   = letters("kOcs")     // ms, whatever the outcome
-	answersArith = letters("kOct")     // ma, done
+	answersKey   = letters("kO")         // whatever the outcome
+	answersGet   = letters("kOcfhlstya") // mg, hit
+	answersSet   = letters("kOcs")       // ms, whatever the outcome
+	answersArith = letters("kOct")       // ma, done
 )
 
 // AppendMetaReply appends the reply line of mg, ms, md or ma: the code, what the
@@ -71,6 +71,17 @@ func (r *Request) AppendMetaReply(dst []byte, code Code, it *Item) []byte {
 	return append(dst, "\r\n"...)
 }
 
+// AppendFreshReply is AppendMetaReply for a request with G or Y: behind it
+// stands what the answer says. A miss has marks too then.
+func (r *Request) AppendFreshReply(dst []byte, code Code, it *Item, a *Answer) []byte {
+	dst = r.AppendMetaReply(dst, code, it)
+	dst = dst[:len(dst)-len("\r\n")]
+	if code == CodeEN {
+		dst = it.appendMarks(dst)
+	}
+	return append(a.appendTo(dst), "\r\n"...)
+}
+
 // appendFlag appends what flag c answers. A key that is binary gets the b flag
 // behind it.
 func (r *Request) appendFlag(dst []byte, c byte, binary bool, it *Item) []byte {
@@ -97,6 +108,10 @@ func (r *Request) appendFlag(dst []byte, c byte, binary bool, it *Item) []byte {
 			return append(dst, '1')
 		}
 		return append(dst, '0')
+	case 'y':
+		return strconv.AppendUint(dst, it.freshness().Version, 10)
+	case 'a':
+		return it.freshness().Deadlines.appendTo(dst)
 	}
 	return dst
 }
@@ -137,5 +152,5 @@ func AppendDebug(dst, key []byte, it *Item) []byte {
 	dst = strconv.AppendInt(dst, int64(it.Class), 10)
 	dst = append(dst, " size="...)
 	dst = strconv.AppendInt(dst, int64(it.Footprint), 10)
-	return append(dst, "\r\n"...)
+	return append(it.appendFresh(dst), "\r\n"...)
 }

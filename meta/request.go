@@ -103,6 +103,8 @@ const (
 	ModeReplace
 	ModeAppend
 	ModePrepend
+	ModeRevalidate // V: the source still has the version that is stored
+	ModeAbsent     // N: the source has no such row
 )
 
 // Letters is a set of meta flags. Bit i is letter 'A'+i: A-Z, then a-z.
@@ -188,6 +190,9 @@ type Request struct {
 	Initial     uint64 // J
 	Delta       uint64 // D, or the number of incr, decr, verbosity and cache_memlimit
 
+	// Fresh is what G, Y and A say. It is set when Has has one of them.
+	Fresh Freshness
+
 	// Args are the words of a command without a key (but for mn, which has
 	// none), the command's own word first. NArgs counts them.
 	Args  [ArgsMax][]byte
@@ -203,6 +208,9 @@ const ArgsMax = 23
 // Reset makes r empty. ParseLine begins with it; a client resets a Request
 // before it fills in the next one.
 func (r *Request) Reset() {
+	if r.Has&freshFlags != 0 {
+		r.Fresh = Freshness{}
+	}
 	r.Op, r.Verb, r.Mode = OpNone, VerbNone, ModeSet
 	r.Quiet, r.HideErrors, r.Binary, r.Decr, r.Packet = false, false, false, false, false
 	r.Key, r.KeyText, r.Rest, r.Opaque = nil, nil, nil, nil

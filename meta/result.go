@@ -18,4 +18,14 @@ type Item struct {
 	Class       int    // slab class, for me and watch
 	Footprint   int    // bytes the item occupies with its header, for me
 	Expiry      int64  // me: seconds left or -1
+
+	Fresh *ItemFreshness // y, a and me; nil: there is none
+}
+
+// ItemFreshness is what is known of an item's version.
+type ItemFreshness struct {
+	Version   uint64 // of the value at the source, 0 none
+	Floor     uint64 // under the versions of the key, 0 none
+	Deadlines        // of the value
+	Absent    bool   // known to be absent at the source
 }

@@ -16,6 +16,7 @@ type block struct {
 	req    meta.Request // with its views in text
 	text   [2*meta.KeyMax + meta.OpaqueMax + 1]byte
 	opts   store.SetOptions
+	fill   store.Fill // of opts
 	upload store.Upload
 	tail   [2]byte // what came after the value; of a packet, which has nothing there, what should have
 	nTail  int
@@ -53,6 +54,9 @@ func (s *session) store(w *worker, in []byte) (n int) {
 	}
 	var o store.SetOptions
 	setOptions(&o, r, w.now)
+	if r.Has.Has('Y') {
+		o.Fill = fillOf(&w.fill, r)
+	}
 	if n = r.ValueLen; len(in) >= n+2 && in[n] == '\r' && in[n+1] == '\n' {
 		res := s.srv.store.Set(store.KeyOf(r.Key), in[:n], &o, w.now)
 		w.stored(r, res)
@@ -67,10 +71,21 @@ func (s *session) beginBlock(w *worker, o *store.SetOptions) {
 	b := blockPool.Get().(*block)
 	b.keep(&w.req)
 	b.opts = *o
+	if o.Fill != nil {
+		b.fill = *o.Fill
+		b.opts.Fill = &b.fill
+	}
 	s.block = b
 	n := b.req.ValueLen
 	st := s.srv.store.Begin(store.KeyOf(b.req.Key), n, &b.opts, w.now, &b.upload)
-	if st != store.OK {
+	switch {
+	case st == store.Refused:
+		w.refused(&b.req, b.upload.Refusal)
+		n += b.tailLeft()
+		s.dropBlock()
+		s.skipBytes(n)
+		return
+	case st != store.OK:
 		s.failBlock(w, errorOf(&b.req, st), n+b.tailLeft())
 		return
 	}

@@ -11,6 +11,10 @@ func (s *session) delete(w *worker) {
 	if r.Verb == meta.VerbDelete && s.srv.prefixes.on.Load() {
 		s.srv.prefixes.delete(r.Key)
 	}
+	if r.Has&freshDelete != 0 {
+		s.notice(w)
+		return
+	}
 	o := store.DeleteOptions{
 		Compare:     r.Has.Has('C'),
 		Invalidate:  r.Has.Has('I'),

@@ -81,9 +81,14 @@ func (s *session) metaGet(w *worker) {
 	if r.Has&metaGetRare != 0 {
 		rareOptions(&o, r, w.now)
 	}
+	if r.Has&freshGet != 0 {
+		o.Ask = w.ask(r)
+	}
 	w.noRoom = false
 	st := s.srv.store.Get(store.KeyOf(r.Key), &o, w.now, (*metaShower)(w))
 	switch {
+	case st != store.OK && o.Ask != nil:
+		w.lookedUp(r)
 	case st != store.OK:
 		w.answer(r, st, nil)
 	case w.noRoom:
@@ -116,11 +121,19 @@ func (v *metaShower) VisitItem(it *store.Item) {
 	r := &w.req
 	mark := len(w.out.buf)
 	item := w.itemFor(r, it)
+	code := meta.CodeVA
 	if !r.Has.Has('v') || r.Has.Has('C') && it.CAS == r.CompareCAS {
-		w.out.buf = r.AppendMetaReply(w.out.buf, meta.CodeHD, &item)
+		code = meta.CodeHD
+	}
+	if r.Has&freshGet != 0 {
+		a := w.askAnswer(false)
+		w.out.buf = r.AppendFreshReply(w.out.buf, code, &item, &a)
+	} else {
+		w.out.buf = r.AppendMetaReply(w.out.buf, code, &item)
+	}
+	if code == meta.CodeHD {
 		return
 	}
-	w.out.buf = r.AppendMetaReply(w.out.buf, meta.CodeVA, &item)
 	w.appendValue(it, mark)
 }
 
@@ -159,6 +172,15 @@ func (w *worker) itemFor(r *meta.Request, it *store.Item) meta.Item {
 		Class:       it.Class,
 		Footprint:   it.Footprint,
 		Expiry:      it.TTL,
+	}
+	if it.Versioned {
+		w.freshness = meta.ItemFreshness{
+			Version:   it.Version,
+			Floor:     it.Floor,
+			Deadlines: meta.Deadlines{Hard: uint64(it.Hard), Soft: uint64(it.Soft), Read: uint64(it.Read)},
+			Absent:    it.Absent,
+		}
+		item.Fresh = &w.freshness
 	}
 	// Flags work in their order: t tells what was so when its turn came.
 	switch {

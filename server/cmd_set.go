@@ -7,10 +7,13 @@ import (
 
 // setOptions puts r, a set of any kind, into o, which is zero.
 func setOptions(o *store.SetOptions, r *meta.Request, now store.Time) {
-	o.Mode = store.Mode(r.Mode)
+	if r.Mode <= meta.ModePrepend {
+		o.Mode = store.Mode(r.Mode)
+	}
 	o.Binary = r.Binary
 	o.Flags = r.ClientFlags
 	o.Expiry = store.Expiry(int64(r.TTL), now)
+	o.HasExpiry = r.Has.Has('T')
 	o.HasNewCAS, o.NewCAS = r.NewCAS != 0, r.NewCAS // E0 is no CAS here, as in memcached
 	// A value that cannot be stored must not leave an older one to be read.
 	o.DropOnError = r.Verb == meta.VerbSet || r.Verb == meta.VerbMetaSet
@@ -27,6 +30,10 @@ func setOptions(o *store.SetOptions, r *meta.Request, now store.Time) {
 
 // stored answers a set of any kind.
 func (w *worker) stored(r *meta.Request, res store.SetResult) {
+	if res.Status == store.Refused {
+		w.refused(r, res.Reason)
+		return
+	}
 	item := meta.Item{CAS: res.CAS, Size: res.Size}
 	w.answer(r, res.Status, &item)
 }

@@ -58,6 +58,10 @@ type worker struct {
 
 	mayWait bool // the session may take its time: it is driven by a goroutine of its own
 
+	asked     store.Ask          // of the lookup being executed
+	fill      store.Fill         // of the set being executed
+	freshness meta.ItemFreshness // of the item being shown
+
 	noRoom bool // the value just asked for could neither be pinned nor copied
 
 	n      counters // of this batch; published when it ends

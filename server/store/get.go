@@ -29,6 +29,7 @@ type Item struct {
 	Floor     uint64 // under the versions of the key, 0 none
 	Deadlines        // of the value
 	Absent    bool   // known to be absent: only Peek shows that
+	Versioned bool   // the four above say something
 
 	sh *shard
 	it item
@@ -64,6 +65,7 @@ func (sh *shard) show(it item, now Time) *Item {
 	v.OldTTL = v.TTL
 	if it.tag&hasExtra != 0 {
 		x := it.extra()
+		v.Versioned = true
 		v.Version, v.Floor, v.Deadlines, v.Absent = x.version, x.floor, x.Deadlines, x.absent
 	}
 	if sh.s.cfg.NoCAS {
