@@ -26,8 +26,9 @@ const (
 	handshakeTimeout = 10 * time.Second
 
 	// secureReadBytes is the most input that is decrypted before it is fed to
-	// the session: one record.
-	secureReadBytes = 16 << 10
+	// the session. What is left of a record waits in crypto/tls, which has it
+	// in memory anyway.
+	secureReadBytes = asideStepBytes
 
 	// secureWriteBytes is the most that is given to crypto/tls at once: four
 	// records, some 100 µs.
@@ -275,8 +276,8 @@ func (t *secure) fill(buf []byte) (n int, err error) {
 }
 
 // send writes what is pending, and waits as long as the peer does not take
-// it. Pieces with pinned values among them are gathered: each Write of
-// crypto/tls makes records of its own.
+// it. Small pieces around pinned values are gathered: each Write of crypto/tls
+// makes records of its own.
 func (t *secure) send() error {
 	w := t.w
 	var gathered *[secureReadBytes]byte
@@ -288,10 +289,13 @@ func (t *secure) send() error {
 	for w.out.pending() > 0 {
 		p := w.out.buf[w.out.off:]
 		if w.out.pinned > 0 {
-			if gathered == nil {
-				gathered = securePool.Get().(*[secureReadBytes]byte)
+			pieces := w.out.next()
+			if p = pieces[0]; len(p) < secureReadBytes {
+				if gathered == nil {
+					gathered = securePool.Get().(*[secureReadBytes]byte)
+				}
+				p = gather(gathered[:0], pieces)
 			}
-			p = w.out.gather(gathered[:0])
 		}
 		n, err := t.tls.Write(p[:min(len(p), secureWriteBytes)])
 		w.out.advance(n)
@@ -306,6 +310,15 @@ func (t *secure) send() error {
 	w.out.reset()
 	w.publish(t.c.srv)
 	return nil
+}
+
+// gather appends the pieces to dst, as far as there is room.
+func gather(dst []byte, pieces [][]byte) []byte {
+	for _, p := range pieces {
+		k := min(len(p), cap(dst)-len(dst))
+		dst = append(dst, p[:k]...)
+	}
+	return dst
 }
 
 // end is the end of the connection, and says so to the peer unless that would

@@ -153,15 +153,6 @@ func (o *output) next() [][]byte {
 	return pieces
 }
 
-// gather appends to dst what is to be written next, as far as there is room.
-func (o *output) gather(dst []byte) []byte {
-	for _, p := range o.next() {
-		k := min(len(p), cap(dst)-len(dst))
-		dst = append(dst, p[:k]...)
-	}
-	return dst
-}
-
 // advance says that n bytes more were written.
 func (o *output) advance(n int) {
 	for n > 0 {
