@@ -14,7 +14,7 @@ func TestPageFigures(t *testing.T) {
 	s, addr, url := startAdmin(t, Config{Clock: clock.Now, MemoryMB: 8, TenantDelimiter: ':',
 		TenantQuotas: []TenantQuota{{Name: "web", Quota: Quota{MemoryBytes: 1 << 20}}}})
 	c := dial(t, addr)
-	talk(t, c, traffic())
+	runTraffic(t, s, c)
 	s.latencies[classSet].add(1000, 3)
 	var f figures
 	if err := json.Unmarshal([]byte(get(t, url+"/stats.json", 200)), &f); err != nil {
