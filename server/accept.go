@@ -190,6 +190,9 @@ func raiseDescriptorLimit(c *Config, log *slog.Logger) error {
 		return &DescriptorError{c.MaxConns, err}
 	}
 	spare := spareDescriptors + descriptorsEachLoop*c.Threads
+	if c.AdminListen != "" {
+		spare += adminConnsMax
+	}
 	needed, wanted := uint64(c.MaxConns+spare), uint64(2*c.MaxConns+spare)
 	if lim.Cur >= wanted {
 		return nil

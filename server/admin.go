@@ -79,7 +79,7 @@ func parseAdmin(text string) (address, error) {
 func (c *Config) validateAdmin() error {
 	if c.AdminListen == "" {
 		if c.AdminPprof {
-			return &ConfigError{flagAdminPprof, "", "there is no admin port without " + flagAdminListen, ExitUsage}
+			return &ConfigError{flagAdminPprof, "on", "there is no admin port without " + flagAdminListen, ExitUsage}
 		}
 		return nil
 	}

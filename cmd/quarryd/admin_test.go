@@ -60,6 +60,22 @@ func TestAdminFlags(t *testing.T) {
 	p.end(t, unix.SIGTERM)
 }
 
+func TestAdminRefusals(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--admin-listen=nowhere"}, "quarryd: --admin-listen nowhere: want a port, or an address and a port\n"},
+		{[]string{"--admin-listen=99999"}, "quarryd: --admin-listen 99999: invalid port number: \"99999\"\n"},
+		{[]string{"--admin-pprof"}, "quarryd: --admin-pprof on: there is no admin port without --admin-listen\n"},
+	} {
+		got := finish(t, quarryd, "quarryd", tc.args...)
+		if got.code != exitUsage || got.stderr != tc.want {
+			t.Errorf("%v: got %d %q, want %q", tc.args, got.code, got.stderr, tc.want)
+		}
+	}
+}
+
 // browser starts a headless Chromium, which ends with the test, and gives the
 // context of a tab in it.
 func browser(t testing.TB) context.Context {
