@@ -225,13 +225,21 @@ func TestHalfClose(t *testing.T) {
 // rawClient is a connection without anything on the Go heap.
 type rawClient int
 
+// dialRaw opens one that is closed with the test.
 func dialRaw(t testing.TB, s *Server) rawClient {
+	t.Helper()
+	c := openRaw(t, s)
+	t.Cleanup(func() { unix.Close(int(c)) })
+	return c
+}
+
+// openRaw opens one that is the caller's to close.
+func openRaw(t testing.TB, s *Server) rawClient {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { unix.Close(fd) })
 	to := unix.SockaddrInet4{Port: s.Addrs()[0].(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
 	if err := unix.Connect(fd, &to); err != nil {
 		t.Fatal(err)
@@ -293,9 +301,14 @@ func TestIdleConnectionBytes(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	const conns, connBytesMax = 500, 2048
-	s, _ := startServer(t, Config{})
-	clients := make([]rawClient, conns)
+	const conns, connBytesMax = 2000, 1200
+	s, _ := startServer(t, Config{MaxConns: conns + 1})
+	clients := make([]rawClient, 0, conns)
+	t.Cleanup(func() {
+		for _, c := range clients {
+			unix.Close(int(c))
+		}
+	})
 	heap := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -305,9 +318,10 @@ func TestIdleConnectionBytes(t *testing.T) {
 	}
 	dialRaw(t, s).roundTrip(t, []byte("mn\r\n"), make([]byte, 4))
 	before := heap()
-	for i := range clients {
-		clients[i] = dialRaw(t, s)
-		clients[i].roundTrip(t, []byte("mn\r\n"), make([]byte, 4))
+	for range conns {
+		c := openRaw(t, s)
+		clients = append(clients, c)
+		c.roundTrip(t, []byte("mn\r\n"), make([]byte, 4))
 	}
 	each := (heap() - before) / conns
 	t.Logf("%d bytes a connection", each)

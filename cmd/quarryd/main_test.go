@@ -398,8 +398,14 @@ func (b *lockedBuffer) String() string {
 // start starts a server and waits for none of it.
 func start(t testing.TB, args ...string) *process {
 	t.Helper()
+	return startProgram(t, exec.Command(quarryd, args...))
+}
+
+// startProgram starts a server that takes memcached's flags.
+func startProgram(t testing.TB, cmd *exec.Cmd) *process {
+	t.Helper()
 	p := &process{
-		cmd:   exec.Command(quarryd, args...),
+		cmd:   cmd,
 		ended: make(chan struct{}),
 		ports: filepath.Join(t.TempDir(), "ports"),
 	}
