@@ -35,6 +35,10 @@ const (
 	asideIdle = 20 * time.Millisecond
 )
 
+// errNoBuffer ends a connection that would hold more memory than there is for
+// all of them.
+var errNoBuffer = errors.New("no buffer")
+
 // aside is what drives a connection that is in no loop.
 type aside struct {
 	c      *conn
@@ -71,6 +75,10 @@ func (a *aside) run(v verdict, in []byte) {
 			clean, a.waited = 0, false
 		}
 		if clean >= wants && a.goBack() {
+			return
+		}
+		if !a.c.settle() {
+			a.end(errNoBuffer)
 			return
 		}
 		returnWorker(a.w)
@@ -148,6 +156,10 @@ func (a *aside) send() error {
 				a.waited = true
 				a.c.setState(connMwrite)
 				w.publish(a.c.srv)
+				if !a.c.wait(w.out.pending()) {
+					err = errNoBuffer
+					return true
+				}
 			}
 			return !blocked
 		})
@@ -159,6 +171,7 @@ func (a *aside) send() error {
 		}
 		runtime.Gosched()
 	}
+	a.c.wait(0)
 	w.publish(a.c.srv)
 	return nil
 }
@@ -175,6 +188,7 @@ func (a *aside) goBack() bool {
 		_ = nc.Close()
 		return false
 	}
+	c.settle()
 	_ = a.f.Close()
 	if a.w != nil {
 		returnWorker(a.w)

@@ -22,6 +22,9 @@ type block struct {
 	nTail  int
 }
 
+// blockBytes is the memory of a block, rounded up.
+const blockBytes = 2 << 10
+
 // blockPool lends sessions their blocks.
 var blockPool = sync.Pool{New: func() any { return new(block) }}
 

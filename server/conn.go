@@ -101,6 +101,8 @@ type conn struct {
 	again bool                // the session is to be fed although nothing arrives
 	kick  atomic.Bool         // idle too long, says the idle check; the loop looks again
 
+	held    int64         // bytes that Server.buffers has counted for it
+	waiting int64         // of these, replies that the peer does not take
 	joins   atomic.Uint32 // how often it came into a loop
 	nAsides int           // how often it left one
 
@@ -309,6 +311,8 @@ func (s *Server) ended(c *conn, r closeReason) {
 	c.setState(connClosing)
 	c.dropRest()
 	c.session.end()
+	c.wait(0)
+	s.buffers.settle(&c.held, 0)
 	s.conns.remove(c)
 	s.counts.current.Add(-1)
 }

@@ -70,8 +70,8 @@ func (s *session) keys(w *worker, in []byte) (n int, broken bool) {
 	end := bytes.IndexByte(in, '\n')
 	if end < 0 {
 		line := in[:bytes.LastIndexByte(in, ' ')+1]
-		if hasLongKey(line) {
-			s.skipLine(meta.ErrBadLine)
+		if e := s.judgeKeys(line); e != meta.ErrNone {
+			s.skipLine(e)
 			return len(line), false
 		}
 		n, e := s.getAll(w, line)
@@ -82,8 +82,8 @@ func (s *session) keys(w *worker, in []byte) (n int, broken bool) {
 		return n, n == len(line) && n < len(in)
 	}
 	line := trimCR(in[:end])
-	e := meta.ErrBadLine
-	if !hasLongKey(line) {
+	e := s.judgeKeys(line)
+	if e == meta.ErrNone {
 		n, e = s.getAll(w, line)
 	}
 	switch {
@@ -98,6 +98,26 @@ func (s *session) keys(w *worker, in []byte) (n int, broken bool) {
 	}
 	s.phase = phaseLine
 	return end + 1, false
+}
+
+// judgeKeys says why none of the keys in line can be answered, if so.
+func (s *session) judgeKeys(line []byte) meta.Error {
+	if hasLongKey(line) {
+		return meta.ErrBadLine
+	}
+	if limit := s.srv.buffers.repliesMax; limit > 0 && countKeys(line) > limit {
+		s.srv.buffers.repliesRefused.Add(1)
+		return meta.ErrGetNoMemory
+	}
+	return meta.ErrNone
+}
+
+// countKeys is the number of keys in line.
+func countKeys(line []byte) (n int) {
+	for key, rest := meta.NextKey(line); key != nil; key, rest = meta.NextKey(rest) {
+		n++
+	}
+	return n
 }
 
 // getAll answers the keys in line until the output is full, and returns how

@@ -122,6 +122,10 @@ func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
 		c.setReason(closeIdle)
 		action = gnet.Close
 	}
+	if action == gnet.None && !c.settle() {
+		c.setReason(closeError)
+		action = gnet.Close
+	}
 	l.w.sample.end(&l.srv.latencies)
 	l.w.publish(l.srv)
 	return action

@@ -27,6 +27,9 @@ type Server struct {
 	tls       tlsState
 	started   store.Time
 
+	buffers  buffers
+	batchMax int // requests of one batch: -R, or fewer for want of memory; 0 is no bound
+
 	credentials atomic.Pointer[credentials] // nil without -Y
 	saslUsers   *saslUsers                  // nil without -S
 
@@ -151,6 +154,11 @@ func New(c Config) (*Server, error) {
 		cancel:    func() {},
 		closed:    make(chan struct{}),
 		asked:     make(chan struct{}),
+	}
+	s.buffers.setLimit(int64(d.Extended.ReadBufferMaxBytes), d.Threads)
+	s.batchMax = d.ReqsPerEvent
+	if n := s.buffers.repliesMax; n > 0 && (s.batchMax == 0 || n < s.batchMax) {
+		s.batchMax = n
 	}
 	s.prefixes.delimiter = d.PrefixDelim
 	s.prefixes.on.Store(d.DetailOn)

@@ -117,9 +117,8 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 			if len(in) == 0 {
 				return len(p), verdictMore
 			}
-			if limit := s.srv.cfg.ReqsPerEvent; limit > 0 && executed >= limit {
-				w.n.yields++
-				return len(p) - len(in), verdictYield
+			if limit := s.srv.batchMax; limit > 0 && executed >= limit {
+				return len(p) - len(in), s.turnOver(w, executed)
 			}
 			executed++
 			if s.phase == phasePacket {
@@ -155,9 +154,8 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 			if len(in) == 0 {
 				return len(p), verdictMore
 			}
-			if limit := s.srv.cfg.ReqsPerEvent; limit > 0 && executed >= limit {
-				w.n.yields++
-				return len(p) - len(in), verdictYield
+			if limit := s.srv.batchMax; limit > 0 && executed >= limit {
+				return len(p) - len(in), s.turnOver(w, executed)
 			}
 			executed++
 			in = in[s.readLogin(w, in):]

@@ -15,13 +15,21 @@ type snapshot struct {
 	store    store.Stats
 	counters counters
 	conns    connFigures
+	buffers  bufferFigures
 	tls      tlsFigures
 	usage    syscall.Rusage // of the process
 }
 
 // snapshot takes one.
 func (s *Server) snapshot(now store.Time) *snapshot {
-	sn := &snapshot{pid: os.Getpid(), now: now, counters: s.totals.sum(), conns: s.connStats(), tls: s.tlsStats(now)}
+	sn := &snapshot{
+		pid:      os.Getpid(),
+		now:      now,
+		counters: s.totals.sum(),
+		conns:    s.connStats(),
+		buffers:  s.bufferStats(),
+		tls:      s.tlsStats(now),
+	}
 	s.store.Snapshot(now, &sn.store)
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &sn.usage) != nil {
 		sn.usage = syscall.Rusage{}

@@ -72,8 +72,14 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 		l.num("rejected_connections", c.Rejected)
 	}
 	l.num("connection_structures", c.Structures)
-	l.zeros("response_obj_oom", "response_obj_count", "response_obj_bytes",
-		"read_buf_count", "read_buf_bytes", "read_buf_bytes_free", "read_buf_oom")
+	b := &sn.buffers
+	l.num("response_obj_oom", b.RepliesRefused)
+	l.num("response_obj_count", b.RepliesWaiting)
+	l.num("response_obj_bytes", b.WaitingBytes)
+	l.num("read_buf_count", b.Count)
+	l.num("read_buf_bytes", b.Bytes)
+	l.num("read_buf_bytes_free", b.FreeBytes)
+	l.num("read_buf_oom", b.Refused)
 	l.num("reserved_fds", uint64(spareDescriptors+descriptorsEachLoop*s.cfg.Threads))
 	l.num("cmd_get", t.GetHits+st.GetMisses)
 	l.num("cmd_set", t.CmdSet)
@@ -197,5 +203,6 @@ func (s *Server) resetStats() {
 	s.prefixes.reset()
 	s.store.ResetStats()
 	s.resetConnStats()
+	s.buffers.reset()
 	s.tls.reset()
 }

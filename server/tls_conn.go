@@ -177,7 +177,11 @@ func (t *secure) run() {
 	s := t.c.srv
 	defer s.conns.aside.Done()
 	for {
-		if err := t.serve(); err != nil {
+		err := t.serve()
+		if err == nil && !t.c.settle() {
+			err = errNoBuffer
+		}
+		if err != nil {
 			t.end(err)
 			return
 		}

@@ -162,11 +162,16 @@ func (u *udpSocket) send(id uint16, to netip.AddrPort) {
 		binary.BigEndian.PutUint16(u.out[0:], id)
 		binary.BigEndian.PutUint16(u.out[2:], uint16(seq))
 		binary.BigEndian.PutUint16(u.out[4:], uint16(total))
-		n := udpHeaderBytes + o.read(u.out[udpHeaderBytes:])
-		if _, err := u.pc.WriteToUDPAddrPort(u.out[:n], to); err != nil {
+		message := u.out[:udpHeaderBytes]
+		for len(message) < len(u.out) && o.pending() > 0 {
+			n := len(message)
+			message = gather(message, o.next())
+			o.advance(len(message) - n)
+		}
+		if _, err := u.pc.WriteToUDPAddrPort(message, to); err != nil {
 			break
 		}
-		u.w.n.bytesWritten += uint64(n)
+		u.w.n.bytesWritten += uint64(len(message))
 	}
 	o.reset()
 }

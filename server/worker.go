@@ -176,23 +176,6 @@ func (o *output) advance(n int) {
 	}
 }
 
-// read moves what is pending into p, as much as fits.
-func (o *output) read(p []byte) (n int) {
-	for n < len(p) && o.pending() > 0 {
-		k := 0
-		if o.pinned == 0 {
-			k = copy(p[n:], o.buf[o.off:])
-		} else {
-			for _, piece := range o.next() {
-				k += copy(p[n+k:], piece)
-			}
-		}
-		o.advance(k)
-		n += k
-	}
-	return n
-}
-
 // reset drops what is pending.
 func (o *output) reset() {
 	for i := o.gone; i < len(o.cuts); i++ {

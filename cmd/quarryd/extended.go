@@ -120,10 +120,11 @@ var suboptions = []suboption{
 		missing: "Missing lru_crawler_tocrawl value",
 		set: strict(func(x *server.Extended) *int { return &x.LRUCrawlerItemsMax }, 1,
 			"lru_crawler_tocrawl takes a numeric 32bit value")},
-	{name: "read_buf_mem_limit", class: ignored,
+	{name: "read_buf_mem_limit",
 		missing: "Missing read_buf_mem_limit argument",
 		set: strict(func(x *server.Extended) *int { return &x.ReadBufferMaxBytes }, 1<<20,
-			"could not parse argument to read_buf_mem_limit")},
+			"could not parse argument to read_buf_mem_limit"),
+		help: "limit in megabytes for what connections hold beside themselves.\n0 means unlimited (default: 0)"},
 	{name: "resp_obj_mem_limit",
 		set: func(x *extended, _ string) error {
 			x.warn("DEPRECATED: resp_obj_mem_limit no longer used. See read_buf_mem_limit,")
