@@ -9,7 +9,8 @@ import (
 const ErrorCount = errorCount
 
 var opNames = [...]string{"none", "get", "set", "delete", "arith", "debug", "noop", "version", "verbosity", "quit",
-	"flush_all", "stats", "shutdown", "cache_memlimit", "slabs", "lru", "crawler", "watch", "refresh_certs"}
+	"flush_all", "stats", "shutdown", "cache_memlimit", "slabs", "lru", "crawler", "watch", "refresh_certs",
+	"auth_list", "auth_start", "auth_step"}
 
 // Describe writes r as tests compare it: its spelling, then every field that
 // is not zero.

@@ -13,10 +13,11 @@ import (
 )
 
 // clientOver runs a program of testdata, which uses a client library of its
-// language, against a server of its own over each transport: "tcp", "unix" or
-// "tls". The program gets the server's address as its last argument, host:port
-// or a path, and for TLS in QUARRY_CA the path of the certificate that signed
-// the server's. What only this side can do it asks for in a line on its output, and
+// language, against a server of its own over each transport: "tcp", "unix",
+// "tls", or "sasl", which is TCP with -S. The program gets the server's address
+// as its last argument, host:port or a path, for TLS in QUARRY_CA the path of
+// the certificate that signed the server's, and for SASL in QUARRY_USER and
+// QUARRY_PASSWORD what to log in with. What only this side can do it asks for in a line on its output, and
 // waits for one on its input:
 //
 //	advance N   the server's clock moves N seconds on
@@ -33,6 +34,15 @@ func clientOver(t *testing.T, transports []string, program string, args ...strin
 	}
 }
 
+// clientInBoth is clientOver in the text protocol, in the binary one, and in
+// that with a login: the program's first argument says which of the two.
+func clientInBoth(t *testing.T, transports []string, program string, args ...string) {
+	t.Helper()
+	args = args[:len(args):len(args)]
+	t.Run("text", func(t *testing.T) { clientOver(t, transports, program, append(args, "text")...) })
+	t.Run("binary", func(t *testing.T) { clientOver(t, append(transports, "sasl"), program, append(args, "binary")...) })
+}
+
 // Transports of clientOver.
 var (
 	tcpOnly    = []string{"tcp"}
@@ -46,7 +56,8 @@ type clientHost struct {
 	clock  *testClock
 	server *Server
 	addr   string
-	ca     *testCA // of "tls"
+	ca     *testCA  // of "tls"
+	env    []string // the program's, beside our own
 }
 
 func newClientHost(t *testing.T, transport string) *clientHost {
@@ -58,6 +69,10 @@ func newClientHost(t *testing.T, transport string) *clientHost {
 	case "tls":
 		h.ca = newTestCA(t, "ca")
 		h.cfg.TLS = h.ca.server(t)
+		h.env = []string{"QUARRY_CA=" + h.ca.path}
+	case "sasl":
+		h.cfg.SASL, h.cfg.SASLFile = true, saslUsersFile(t, "someone:a secret")
+		h.env = []string{"QUARRY_USER=someone", "QUARRY_PASSWORD=a secret"}
 	}
 	h.server, h.addr = startServer(t, h.cfg)
 	return h
@@ -79,9 +94,7 @@ func (h *clientHost) restart(t *testing.T) {
 // run runs the program to its end and does what it asks for.
 func (h *clientHost) run(t *testing.T, program string, args ...string) {
 	cmd := exec.Command(program, args...)
-	if h.ca != nil {
-		cmd.Env = append(os.Environ(), "QUARRY_CA="+h.ca.path)
-	}
+	cmd.Env = append(os.Environ(), h.env...)
 	timer := time.AfterFunc(commandTimeout, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	var complaint lockedBuffer

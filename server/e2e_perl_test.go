@@ -29,5 +29,7 @@ func TestPerlMemcachedFast(t *testing.T) {
 // TestPerlLibmemcached runs a program that uses libmemcached in Perl.
 func TestPerlLibmemcached(t *testing.T) {
 	perl := perlWith(t, "Memcached::libmemcached", "libmemcached-libmemcached-perl")
-	clientOver(t, tcpAndUnix, perl, "testdata/libmemcached_e2e.pl", "text")
+	for _, protocol := range []string{"text", "binary"} { // it cannot log in
+		t.Run(protocol, func(t *testing.T) { clientOver(t, tcpAndUnix, perl, "testdata/libmemcached_e2e.pl", protocol) })
+	}
 }

@@ -12,5 +12,5 @@ func TestPHPMemcached(t *testing.T) {
 	if out, err := runProgram(t, php, "-m"); err != nil || !strings.Contains(out, "\nmemcached\n") {
 		t.Skip("skipped: php has no memcached extension (Debian package php-memcached)")
 	}
-	clientOver(t, tcpAndUnix, php, "testdata/php_memcached_e2e.php", "text")
+	clientInBoth(t, tcpAndUnix, php, "testdata/php_memcached_e2e.php")
 }

@@ -6,5 +6,5 @@ import "testing"
 // Python.
 func TestPylibmc(t *testing.T) {
 	python := pythonWith(t, "pylibmc")
-	clientOver(t, tcpAndUnix, python, "-B", "testdata/pylibmc_e2e.py", "text")
+	clientInBoth(t, tcpAndUnix, python, "-B", "testdata/pylibmc_e2e.py")
 }

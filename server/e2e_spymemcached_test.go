@@ -16,5 +16,5 @@ func TestSpymemcached(t *testing.T) {
 	if _, err := os.Stat(spymemcachedJar); err != nil {
 		t.Skip("skipped: no spymemcached (Debian package libspymemcached-java)")
 	}
-	clientOver(t, tcpOnly, java, "-cp", spymemcachedJar, "testdata/Spymemcached.java", "text")
+	clientInBoth(t, tcpOnly, java, "-cp", spymemcachedJar, "testdata/Spymemcached.java")
 }

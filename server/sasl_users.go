@@ -183,7 +183,7 @@ func (u *saslUsers) try(name, password []byte, stop <-chan struct{}) bool {
 	if !ok {
 		who = u.nobody.Load()
 	}
-	if bcrypt.CompareHashAndPassword(who.hash, password) != nil || !ok {
+	if !hashMatches(who.hash, password) || !ok {
 		return false
 	}
 	digest := u.digest(password)

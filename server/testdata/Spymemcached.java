@@ -15,6 +15,8 @@ import net.spy.memcached.ConnectionFactoryBuilder;
 import net.spy.memcached.ConnectionFactoryBuilder.Protocol;
 import net.spy.memcached.FailureMode;
 import net.spy.memcached.MemcachedClient;
+import net.spy.memcached.auth.AuthDescriptor;
+import net.spy.memcached.auth.PlainCallbackHandler;
 
 /**
  * Uses a server as a program with spymemcached would. Arguments: text or
@@ -39,14 +41,20 @@ public class Spymemcached {
   }
 
   static MemcachedClient connect(boolean binary, String address) throws Exception {
-    return new MemcachedClient(
+    ConnectionFactoryBuilder builder =
         new ConnectionFactoryBuilder()
             .setProtocol(binary ? Protocol.BINARY : Protocol.TEXT)
             .setFailureMode(FailureMode.Cancel)
             .setOpTimeout(PATIENCE_SECONDS * 1000)
-            .setMaxReconnectDelay(1)
-            .build(),
-        AddrUtil.getAddresses(address));
+            .setMaxReconnectDelay(1);
+    String user = System.getenv("QUARRY_USER");
+    if (user != null) { // the server wants a login
+      builder.setAuthDescriptor(
+          new AuthDescriptor(
+              new String[] {"PLAIN"},
+              new PlainCallbackHandler(user, System.getenv("QUARRY_PASSWORD"))));
+    }
+    return new MemcachedClient(builder.build(), AddrUtil.getAddresses(address));
   }
 
   public static void main(String[] args) throws Exception {

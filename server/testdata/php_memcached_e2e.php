@@ -19,6 +19,9 @@ function connect($address, $binary) {
     $m = new Memcached();
     $m->setOption(Memcached::OPT_BINARY_PROTOCOL, $binary);
     $m->setOption(Memcached::OPT_COMPRESSION, true);
+    if (getenv('QUARRY_USER') !== false) { // the server wants a login
+        $m->setSaslAuthData(getenv('QUARRY_USER'), getenv('QUARRY_PASSWORD'));
+    }
     $m->setOption(Memcached::OPT_RETRY_TIMEOUT, 1);
     if ($address[0] === '/') {
         $m->addServer($address, 0);

@@ -2,6 +2,7 @@
 the server (host:port, or the path of a unix socket). Any difference ends it
 with a traceback."""
 
+import os
 import sys
 import time
 
@@ -160,7 +161,13 @@ def restart(c):
 
 def client(more={}):
     behaviors = {"cas": True, "tcp_nodelay": True, "retry_timeout": 1}
-    return pylibmc.Client([address], binary=binary, behaviors=dict(behaviors, **more))
+    return pylibmc.Client([address], binary=binary, behaviors=dict(behaviors, **more), **login)
+
+
+# With a user in the environment the server wants a login.
+login = {}
+if "QUARRY_USER" in os.environ:
+    login = {"username": os.environ["QUARRY_USER"], "password": os.environ["QUARRY_PASSWORD"]}
 
 
 binary, address = sys.argv[1] == "binary", sys.argv[2]
