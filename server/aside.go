@@ -128,7 +128,7 @@ func (c *conn) serve(w *worker, out sender, v verdict, in []byte) (verdict, erro
 		if v == verdictClose || v == verdictMore && len(in) == 0 {
 			return v, nil
 		}
-		w.now = c.srv.clock()
+		w.now = c.srv.now()
 		for more := true; more; more = v == verdictMore && len(in) > 0 {
 			var n int
 			n, v = c.session.feed(w, in[:min(len(in), asideStepBytes)])

@@ -15,9 +15,8 @@ type Clock func() store.Time
 // monotonic clock. A step of the wall clock afterwards neither expires items
 // nor keeps them.
 func SystemClock() Clock {
-	start := time.Now()
-	base := store.Time(start.UnixMilli())
-	return func() store.Time { return base + store.Time(time.Since(start).Milliseconds()) }
+	e := newEpoch()
+	return func() store.Time { return e.at(time.Now()) }
 }
 
 // What memcached's own clock and its uptime show right after the start. Source:

@@ -93,7 +93,11 @@ type Config struct {
 
 	Extended Extended // -o: what has no field above
 
+	// Versions, deadlines and grants. Memcached has none of this.
+	Fresh FreshConfig // --grant-max-ms, --floor-retention, --fill-..., --version-range and others
+
 	Clock  Clock        // nil is SystemClock
+	Wall   Clock        // what Clock is held against; nil is the system's wall clock, or Clock if that is given
 	Logger *slog.Logger // nil is slog.Default
 
 	// sendBufferBytes is SO_SNDBUF of the connections, 0 the system's. Tests
@@ -177,6 +181,9 @@ func (c *Config) Validate() error {
 	if err := d.validateTLS(); err != nil {
 		return err
 	}
+	if err := d.Fresh.Validate(); err != nil {
+		return &ConfigError{"freshness", "", err.Error(), ExitUsage}
+	}
 	return d.validateTenants()
 }
 
@@ -250,6 +257,9 @@ func (c *Config) withDefaults() Config {
 		d.handshakeTimeout = handshakeTimeout
 	}
 	d.Extended = d.Extended.withDefaults()
+	if d.Wall == nil && d.Clock != nil {
+		d.Wall = d.Clock
+	}
 	if d.Clock == nil {
 		d.Clock = SystemClock()
 	}

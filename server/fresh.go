@@ -8,6 +8,12 @@ import (
 // Versions, deadlines and grants: what G, Y and A of meta requests become, and
 // what is answered. docs/freshness.md is the contract.
 
+// FreshConfig bounds what versions, deadlines and grants may take.
+type FreshConfig = store.FreshConfig
+
+// VersionRange bounds the minimum versions that readers ask for.
+type VersionRange = store.VersionRange
+
 // freshGet are the flags with which a lookup says more than mg.
 const freshGet = meta.Letters(1<<('G'-'A') | 1<<('Y'-'A'))
 

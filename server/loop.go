@@ -107,7 +107,7 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
 	c := gc.Context().(*conn)
 	p, _ := gc.Next(-1) // a view of the loop's read buffer; fails for no n < 1
-	l.w.now = l.srv.clock()
+	l.w.now = l.srv.now()
 	l.w.sample.begin()
 	action := gnet.None
 	switch {

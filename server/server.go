@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quarrycache/quarry/server/store"
 )
@@ -23,6 +24,8 @@ type Server struct {
 	totals    totals
 	latencies latencies
 	prefixes  prefixTable
+	guard     clockGuard
+	epoch     epoch // of clock, where that is the system's
 	automove  automove
 	tls       tlsState
 	started   store.Time
@@ -138,6 +141,7 @@ func New(c Config) (*Server, error) {
 			Default:    d.TenantDefault,
 			TrackedMax: d.TenantsTracked,
 		},
+		Fresh:      d.Fresh,
 		Policy:     policy,
 		LargePages: d.LargePages,
 	})
@@ -159,6 +163,12 @@ func New(c Config) (*Server, error) {
 	s.batchMax = d.ReqsPerEvent
 	if n := s.buffers.repliesMax; n > 0 && (s.batchMax == 0 || n < s.batchMax) {
 		s.batchMax = n
+	}
+	s.guard.store, s.guard.log, s.guard.wall = st, d.Logger, d.Wall
+	s.guard.skew = store.Time(st.SkewMaxMillis())
+	if c.Clock == nil && c.Wall == nil {
+		s.epoch = newEpoch()
+		s.clock = func() store.Time { return s.epoch.at(time.Now()) }
 	}
 	s.prefixes.delimiter = d.PrefixDelim
 	s.prefixes.on.Store(d.DetailOn)

@@ -61,7 +61,7 @@ func parseQuota(text string) (q Quota, what string) {
 	for _, limit := range strings.Split(text, ",") {
 		word, digits, _ := strings.Cut(limit, ":")
 		unit := int64(1)
-		if word != "rate" {
+		if word != "rate" && word != "grants" {
 			digits, unit = cutUnit(digits)
 		}
 		n, err := strconv.ParseInt(digits, 10, 64)
@@ -75,8 +75,10 @@ func parseQuota(text string) (q Quota, what string) {
 			q.ValueMaxBytes = int(n)
 		case "rate":
 			q.NewKeysPerSecond = int(n)
+		case "grants":
+			q.GrantsInFlight = int(n)
 		default:
-			return q, fmt.Sprintf("%s is no limit: want memory, value or rate", limit)
+			return q, fmt.Sprintf("%s is no limit: want memory, value, rate or grants", limit)
 		}
 	}
 	return q, ""
@@ -148,7 +150,7 @@ func (c *Config) validateTenants() error {
 // quotaFault is what is wrong with q, or "".
 func quotaFault(q Quota) string {
 	switch {
-	case q.MemoryBytes < 0 || q.ValueMaxBytes < 0 || q.NewKeysPerSecond < 0:
+	case q.MemoryBytes < 0 || q.ValueMaxBytes < 0 || q.NewKeysPerSecond < 0 || q.GrantsInFlight < 0:
 		return "a limit must not be negative"
 	case q.NewKeysPerSecond > store.TenantRateMax:
 		return fmt.Sprintf("the rate must not be over %d", store.TenantRateMax)
@@ -158,7 +160,7 @@ func quotaFault(q Quota) string {
 
 // describeQuota is q as it is written on the command line.
 func describeQuota(q Quota) string {
-	return fmt.Sprintf("memory:%d,value:%d,rate:%d", q.MemoryBytes, q.ValueMaxBytes, q.NewKeysPerSecond)
+	return fmt.Sprintf("memory:%d,value:%d,rate:%d,grants:%d", q.MemoryBytes, q.ValueMaxBytes, q.NewKeysPerSecond, q.GrantsInFlight)
 }
 
 // appendTenantStats answers stats tenants: those with a quota of their own,
@@ -181,9 +183,11 @@ func (l *statLines) tenant(prefix string, t *store.TenantStats) {
 	}{
 		{"items", t.Items},
 		{"bytes", t.Bytes},
+		{"grants", t.Grants},
 		{"quota_memory", uint64(t.Quota.MemoryBytes)},
 		{"quota_value", uint64(t.Quota.ValueMaxBytes)},
 		{"quota_rate", uint64(t.Quota.NewKeysPerSecond)},
+		{"quota_grants", uint64(t.Quota.GrantsInFlight)},
 		{"hits", t.Hits},
 		{"misses", t.Misses},
 		{"sets", t.Sets},

@@ -23,7 +23,7 @@ func TestParseTenantQuota(t *testing.T) {
 		{"web=memory:-1", TenantQuota{}, "server: --tenant-quota web=memory:-1: memory:-1 is no limit"},
 		{"web=memory:9000000000g", TenantQuota{}, "server: --tenant-quota web=memory:9000000000g: memory:9000000000g is no limit"},
 		{"web=rate:1k", TenantQuota{}, "server: --tenant-quota web=rate:1k: rate:1k is no limit"},
-		{"web=memory:1,keys:3", TenantQuota{}, "server: --tenant-quota web=memory:1,keys:3: keys:3 is no limit: want memory, value or rate"},
+		{"web=memory:1,keys:3", TenantQuota{}, "server: --tenant-quota web=memory:1,keys:3: keys:3 is no limit: want memory, value, rate or grants"},
 	} {
 		got, err := ParseTenantQuota(tt.text)
 		text := ""
@@ -51,13 +51,13 @@ func TestValidateTenants(t *testing.T) {
 		want string
 	}{
 		{Config{TenantQuotas: quotas("a")}, "server: --tenant-quota a: there are no tenants without --tenant-delimiter"},
-		{Config{TenantDefault: Quota{ValueMaxBytes: 1}}, "server: --tenant-default memory:0,value:1,rate:0: there are no tenants without --tenant-delimiter"},
+		{Config{TenantDefault: Quota{ValueMaxBytes: 1}}, "server: --tenant-default memory:0,value:1,rate:0,grants:0: there are no tenants without --tenant-delimiter"},
 		{Config{TenantDelimiter: ' '}, `server: --tenant-delimiter " ": want a character of ASCII that can be seen`},
 		{Config{TenantDelimiter: ':', TenantsTracked: 1 << 20}, "server: --tenant-tracked 1048576: want 1 to 16384"},
 		{Config{TenantDelimiter: ':', TenantQuotas: quotas("a", "a")}, "server: --tenant-quota a: this tenant has a quota already"},
 		{Config{TenantDelimiter: ':', TenantQuotas: quotas("a:b")}, "server: --tenant-quota a:b: the name has the delimiter : in it"},
 		{Config{TenantDelimiter: ':', TenantQuotas: []TenantQuota{{Name: "a", Quota: Quota{NewKeysPerSecond: 2e9}}}}, "server: --tenant-quota a: the rate must not be over 1000000000"},
-		{Config{TenantDelimiter: ':', TenantDefault: Quota{MemoryBytes: -1}}, "server: --tenant-default memory:-1,value:0,rate:0: a limit must not be negative"},
+		{Config{TenantDelimiter: ':', TenantDefault: Quota{MemoryBytes: -1}}, "server: --tenant-default memory:-1,value:0,rate:0,grants:0: a limit must not be negative"},
 	} {
 		err := tt.cfg.Validate()
 		var ce *ConfigError

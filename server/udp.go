@@ -119,7 +119,7 @@ func (u *udpSocket) datagram(p []byte, from netip.AddrPort) {
 	w := u.w
 	w.n.bytesRead += uint64(len(p))
 	if len(p) > udpHeaderBytes && binary.BigEndian.Uint16(p[4:]) == 1 {
-		w.now = u.srv.clock()
+		w.now = u.srv.now()
 		u.lastRead.Store(int64(w.now))
 		u.remote = from
 		u.setState(connParseCmd)

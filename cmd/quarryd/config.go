@@ -41,6 +41,9 @@ func (f *flags) config() (c server.Config, warnings []string, err error) {
 	if err := f.tenants(&x); err != nil {
 		return c, nil, err
 	}
+	if err := f.freshness(&x); err != nil {
+		return c, nil, err
+	}
 	return c, x.warnings, c.Validate()
 }
 

@@ -58,9 +58,21 @@ type flags struct {
 	MemcachedConf   string          `own:"" placeholder:"file" help:"read options from <file> as well, which has the form\nof Debian's /etc/memcached.conf: one option a line,\n# before comments; what stands on the command line\ncomes after them"`
 	SASLFile        string          `own:"" name:"sasl-file" placeholder:"file" help:"the users of -S: lines of user:hash, with bcrypt hashes\nas quarry passwd or htpasswd -B make them; read again on\nSIGHUP (default: $MEMCACHED_SASL_PWDB)"`
 	TenantDelimiter tenantDelimiter `own:"" placeholder:"char" help:"what stands before the first <char> of a key is the\ntenant that it belongs to; see \"stats tenants\""`
-	TenantQuota     []string        `own:"" sep:"none" placeholder:"name=limits" help:"what a tenant may use, for example\nweb=memory:64m,value:100k,rate:1000\nmemory: bytes of its items; beyond, it evicts its own\nvalue: bytes of one value\nrate: new keys a second\ncan be given for many tenants"`
+	TenantQuota     []string        `own:"" sep:"none" placeholder:"name=limits" help:"what a tenant may use, for example\nweb=memory:64m,value:100k,rate:1000\nmemory: bytes of its items; beyond, it evicts its own\nvalue: bytes of one value\nrate: new keys a second; grants: to fill, out at once\ncan be given for many tenants"`
 	TenantDefault   *string         `own:"" placeholder:"limits" help:"the same for each tenant that has no quota of its own;\ntenants that are not tracked have it together"`
 	TenantTracked   number          `own:"" placeholder:"num" default:"256" positive:"quarryd: --tenant-tracked: want a number greater than 0" help:"tenants without a quota of their own that a shard keeps\naccount of, the largest ones (default: 256)"`
+
+	GrantMaxMS         number   `own:"" name:"grant-max-ms" placeholder:"ms" default:"1000" positive:"quarryd: --grant-max-ms: want a number greater than 0" help:"the longest life of a grant to fill a key (default: 1000)"`
+	FillRateForeground number   `own:"" placeholder:"num" help:"grants in any second to callers that wait for the value\n(default: no limit)"`
+	FillRateBackground number   `own:"" placeholder:"num" help:"the same to refresh ahead of time (default: no limit)"`
+	FillInflight       number   `own:"" placeholder:"num" help:"grants out at once (default: no limit)"`
+	FillAdapt          bool     `own:"" help:"find how many by how long fills take: fewer when the\nsource becomes slow"`
+	FloorRetention     millis   `own:"" placeholder:"time" default:"30s" help:"for how long it is remembered, at least, that nothing\nolder than a version may be stored (default: 30s)"`
+	FloorsMax          number   `own:"" placeholder:"num" help:"keys without a value of which that is remembered\n(default: one for each 4 KB of -m)"`
+	VersionRange       []string `own:"" sep:"none" placeholder:"prefix=num" help:"how far the minimum version that a reader asks for may be\nabove the one that is known, for keys with the prefix;\ncan be given for many"`
+	GrantOnly          []string `own:"" sep:"none" placeholder:"prefix" help:"nothing is stored under keys with the prefix but with a\ngrant or a version; can be given for many"`
+	EarlyBeta          float64  `own:"" placeholder:"num" default:"1" help:"how early the server asks for a refresh before a value is\ndue, in times of a fill; 0 is never (default: 1)"`
+	ClockSkewMax       millis   `own:"" placeholder:"time" default:"100ms" help:"by how much clocks may differ; beyond, nothing with a\ndeadline is served (default: 100ms)"`
 
 	AdminListen string `own:"" placeholder:"addr" help:"serve figures over HTTP: a page at /, /metrics for\nPrometheus, /healthz, /readyz; <addr> is a port, which is\nthat of the loopback, or address:port (default: off)"`
 	AdminPprof  bool   `own:"" help:"serve profiles of the program there, at /debug/pprof/"`

@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 		{args: "--tenant-tracked 0", code: 1, text: "quarryd: --tenant-tracked: want a number greater than 0\n", ours: true},
 		{args: "--tenant-quota a=rate:1", code: 64, text: "quarryd: --tenant-quota a: there are no tenants without --tenant-delimiter\n", ours: true},
 		{args: "--tenant-delimiter : --tenant-quota a=memory:1x", code: 64, text: "quarryd: --tenant-quota a=memory:1x: memory:1x is no limit\n", ours: true},
-		{args: "--tenant-delimiter : --tenant-default size:1", code: 64, text: "quarryd: --tenant-default size:1: size:1 is no limit: want memory, value or rate\n", ours: true},
+		{args: "--tenant-delimiter : --tenant-default size:1", code: 64, text: "quarryd: --tenant-default size:1: size:1 is no limit: want memory, value, rate or grants\n", ours: true},
 
 		{args: "-o foo", code: 1, text: "Illegal suboption \"foo\"\n"},
 		{args: "-o foo=1,bar", code: 1, text: "Illegal suboption \"foo=1\"\n"},

@@ -87,7 +87,8 @@ func (c *FreshConfig) withDefaults() FreshConfig {
 	return d
 }
 
-func (c *FreshConfig) validate() error {
+// Validate reports what is out of range.
+func (c *FreshConfig) Validate() error {
 	switch {
 	case c.GrantMaxMillis < 0 || c.GrantMaxMillis > GrantMillisLimit:
 		return fmt.Errorf("store: grants of %d ms: want at most %d", c.GrantMaxMillis, GrantMillisLimit)
@@ -314,6 +315,9 @@ func (c *FreshConfig) inRange(key []byte, known, least uint64) bool {
 	}
 	return true
 }
+
+// SkewMaxMillis is by how many milliseconds clocks may differ.
+func (s *Store) SkewMaxMillis() int64 { return s.fresh.cfg.SkewMaxMillis }
 
 // SetDeadlineClock says that deadlines are judged offset after the Time of
 // each call, and whether that clock can be trusted. While it cannot, values

@@ -115,7 +115,7 @@ func Open(c Config) (*Store, error) {
 	if err := c.Tenants.validate(); err != nil {
 		return nil, err
 	}
-	if err := c.Fresh.validate(); err != nil {
+	if err := c.Fresh.Validate(); err != nil {
 		return nil, err
 	}
 	s := &Store{

@@ -34,6 +34,7 @@ type TenantStats struct {
 	Quota Quota
 
 	Items, Bytes  uint64 // bytes of headers, keys and values
+	Grants        uint64 // to fill, out now; only of tenants with a quota of them
 	Hits, Misses  uint64 // reads
 	Sets          uint64 // values to be stored that were not refused
 	Evicted       uint64 // live items that made room, its own quota's included
@@ -46,7 +47,7 @@ type TenantStats struct {
 // stats are the figures of row r.
 func (r *tenant) stats() TenantStats {
 	return TenantStats{
-		Items: uint64(r.items), Bytes: uint64(r.bytes),
+		Items: uint64(r.items), Bytes: uint64(r.bytes), Grants: uint64(r.inflight),
 		Hits: r.n.hits, Misses: r.n.misses, Sets: r.n.sets,
 		Evicted: r.n.evicted, EvictedOwn: r.n.evictedOwn,
 		RefusedMemory: r.n.refusedMemory, RefusedRate: r.n.refusedRate, RefusedValue: r.n.refusedValue,
@@ -56,6 +57,7 @@ func (r *tenant) stats() TenantStats {
 // add adds the figures of o.
 func (s *TenantStats) add(o TenantStats) {
 	s.Items += o.Items
+	s.Grants += o.Grants
 	s.Bytes += o.Bytes
 	s.Hits += o.Hits
 	s.Misses += o.Misses
