@@ -40,7 +40,7 @@ func (o *Order) Check(seen func(c int, r slab.Ref)) []error {
 			total += int(n)
 		}
 	}
-	if total != o.n || o.inAll[Window]+o.inAll[Probation]+o.inAll[Protected] != o.n {
+	if total != o.n || o.inAll[Window]+o.inAll[Probation]+o.inAll[Protected]+o.inAll[Temporary] != o.n {
 		bad("%d items counted, %v in the segments, lists have %d", o.n, o.inAll, total)
 	}
 	return errs

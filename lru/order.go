@@ -6,11 +6,14 @@ import "github.com/quarrycache/quarry/slab"
 type Segment uint8
 
 // The segments of a class. In memcached's terms the window is HOT, protected
-// is WARM and probation is COLD.
+// is WARM, probation is COLD, and what is Temporary is TEMP.
 const (
 	Window Segment = iota
 	Probation
 	Protected
+	// Temporary items expire soon and are not worth a place in the other
+	// segments: they go for room only when there is nothing else.
+	Temporary
 	nSegments
 )
 
@@ -71,6 +74,20 @@ type list struct {
 	n          uint32
 }
 
+// Tuning is what an operator may change of an order. The zero value is
+// Quarry's own way.
+type Tuning struct {
+	// Flat makes one list of each class, probation: new items enter at its
+	// head, and what was read since then returns there from its tail.
+	Flat bool
+	// WindowPct of a class's items are in its window, instead of what is
+	// weighed. 0 is not said.
+	WindowPct float64
+	// ProtectedPct of a class's items may be protected, instead of
+	// protectedPct of those outside the window. 0 is not said.
+	ProtectedPct float64
+}
+
 // Moves counts what happened to the items of a class.
 type Moves struct {
 	ToProbation uint64 // moves_to_cold
@@ -96,6 +113,7 @@ type class struct {
 	moves Moves
 }
 
+// items is their number, those that are temporary left out.
 func (k *class) items() uint32 { return k.seg[Window].n + k.seg[Probation].n + k.seg[Protected].n }
 
 // Order is the eviction order of one shard.
@@ -107,6 +125,7 @@ type Order struct {
 	n       int            // items
 	inAll   [nSegments]int // of them, in each segment
 	classes []class
+	tuning  Tuning
 
 	window   float64 // the window's part of a class, in percent
 	oldHits  int     // hits in the older half of the window, in this step
@@ -131,10 +150,31 @@ func (o *Order) Close() error { return o.sketch.mem.Release() }
 // Insert puts item r at the head of the window of class c. Its tag becomes
 // that of an item in the window; its marks stay.
 func (o *Order) Insert(c int, r slab.Ref) {
+	s := Window
+	if o.tuning.Flat {
+		s = Probation
+	}
+	o.insert(c, r, s)
+}
+
+// InsertTemporary is Insert for an item that expires soon: it stays beside the
+// others.
+func (o *Order) InsertTemporary(c int, r slab.Ref) { o.insert(c, r, Temporary) }
+
+func (o *Order) insert(c int, r slab.Ref, s Segment) {
 	o.n++
 	o.sketch.grow(o.n)
-	o.push(&o.classes[c], Window, r)
+	o.push(&o.classes[c], s, r)
 	o.settle(&o.classes[c])
+}
+
+// Tune makes t hold from now on. The lists follow with what is stored.
+func (o *Order) Tune(t Tuning) {
+	o.tuning = t
+	o.window = min(max(o.window, windowMinPct), windowMaxPct)
+	if t.WindowPct != 0 {
+		o.window = t.WindowPct
+	}
 }
 
 // Hit notes that item r of class c, whose key hashes to h, was read. It
@@ -148,7 +188,7 @@ func (o *Order) Hit(c int, r slab.Ref, t slab.Tag, h uint64) slab.Tag {
 	s := SegmentOf(t)
 	k.moves.HitsIn[s]++
 	hit := t | Fetched
-	if s != Window || t&Fetched != 0 {
+	if t&Fetched != 0 || s != Window && !(o.tuning.Flat && o.isNew(r)) {
 		hit |= Active
 	}
 	if hit == t && s == Protected {
@@ -169,10 +209,18 @@ func (o *Order) Hit(c int, r slab.Ref, t slab.Tag, h uint64) slab.Tag {
 	return hit
 }
 
+// isNew reports whether item r is among the half of all that was stored last:
+// in a flat order a first read is forgiven then, as in the window.
+func (o *Order) isNew(r slab.Ref) bool { return 2*o.of.AgeOf(r) <= uint64(o.n) }
+
 // weigh compares what a place at the end of the window earns with what one
 // in probation earns, and gives the window more or less.
 func (o *Order) weigh() {
 	if o.oldHits+o.lowHits < hitsPerStep {
+		return
+	}
+	if o.tuning.Flat || o.tuning.WindowPct != 0 {
+		o.startStep()
 		return
 	}
 	old := float64(o.oldHits) / float64(o.inAll[Window]/2+1) * float64(o.rejected) / float64(o.contests+1)
@@ -182,6 +230,11 @@ func (o *Order) weigh() {
 	} else {
 		o.window = max(o.window/windowStep, windowMinPct)
 	}
+	o.startStep()
+}
+
+// startStep begins to weigh anew.
+func (o *Order) startStep() {
 	o.oldHits, o.lowHits = 0, 0
 	o.rejected, o.contests = 0, 0
 }
@@ -203,7 +256,7 @@ func (o *Order) Victim(c int) slab.Ref {
 	k := &o.classes[c]
 	windowMax := o.windowMax(k)
 	for range victimScanMax {
-		if o.policy != TinyLFU || k.seg[Window].n <= windowMax {
+		if o.policy != TinyLFU || o.tuning.Flat || k.seg[Window].n <= windowMax {
 			break
 		}
 		r := k.seg[Window].tail
@@ -228,8 +281,11 @@ func (o *Order) Victim(c int) slab.Ref {
 		return v
 	}
 	v, w := o.mainVictim(k), k.seg[Window].tail
-	if v == 0 || w != 0 && o.a.Tag(v)&Active != 0 && o.a.Tag(w)&Active == 0 {
+	if w != 0 && (v == 0 || o.a.Tag(v)&Active != 0 && o.a.Tag(w)&Active == 0) {
 		return w // the search has given up among items that were read again
+	}
+	if v == 0 {
+		return k.seg[Temporary].tail
 	}
 	return v
 }
@@ -245,6 +301,10 @@ func (o *Order) mainVictim(k *class) slab.Ref {
 		t := o.a.Tag(r)
 		if t&Active == 0 {
 			return r
+		}
+		if o.tuning.Flat {
+			o.move(k, r, t&^Active, Probation)
+			continue
 		}
 		o.move(k, r, t&^Active, Protected)
 	}
@@ -266,13 +326,16 @@ func (o *Order) admits(r, v slab.Ref) bool {
 
 // windowMax is how many items of a class its window may have.
 func (o *Order) windowMax(k *class) uint32 {
+	if o.tuning.Flat {
+		return 0
+	}
 	return max(1, uint32(float64(k.items())*o.window/100))
 }
 
 // leaveWindow moves the last item of the window, with tag t, on.
 func (o *Order) leaveWindow(k *class, r slab.Ref, t slab.Tag) {
 	o.noteStay(k, r)
-	if t&Active != 0 {
+	if t&Active != 0 && !o.tuning.Flat {
 		o.move(k, r, t&^Active, Protected)
 	} else {
 		o.move(k, r, t, Probation)
@@ -305,7 +368,10 @@ func (o *Order) Moved(c int, from, to slab.Ref) {
 func (o *Order) Len(c int, s Segment) int { return int(o.classes[c].seg[s].n) }
 
 // Items is the number of items of class c.
-func (o *Order) Items(c int) int { return int(o.classes[c].items()) }
+func (o *Order) Items(c int) int {
+	k := &o.classes[c]
+	return int(k.items() + k.seg[Temporary].n)
+}
 
 // Tail is the last item of class c in segment s, 0 when there is none.
 func (o *Order) Tail(c int, s Segment) slab.Ref { return o.classes[c].seg[s].tail }
@@ -339,11 +405,16 @@ const windowSlack = 2
 // search for a victim has taken.
 func (o *Order) settle(k *class) {
 	windowMax := o.windowMax(k)
-	if o.policy == TinyLFU {
+	if o.policy == TinyLFU && !o.tuning.Flat {
 		windowMax += windowSlack
 	}
 	n := k.items()
 	protectedMax := ((n-min(n, windowMax))*protectedPct + 99) / 100
+	if t := &o.tuning; t.Flat {
+		protectedMax = 0
+	} else if t.ProtectedPct != 0 {
+		protectedMax = uint32(float64(n) * t.ProtectedPct / 100)
+	}
 	for range movesPerInsertMax {
 		switch {
 		case k.seg[Window].n > windowMax:
@@ -351,7 +422,7 @@ func (o *Order) settle(k *class) {
 			o.leaveWindow(k, r, o.a.Tag(r))
 		case k.seg[Protected].n > protectedMax:
 			r := k.seg[Protected].tail
-			if t := o.a.Tag(r); t&Active != 0 {
+			if t := o.a.Tag(r); t&Active != 0 && !o.tuning.Flat {
 				o.move(k, r, t&^Active, Protected)
 			} else {
 				o.move(k, r, t, Probation)

@@ -263,3 +263,81 @@ func TestOrderModel(t *testing.T) {
 		})
 	})
 }
+
+// What Tune changes.
+func TestTune(t *testing.T) {
+	t.Run("flat: least recently read first", func(t *testing.T) {
+		o := newTestOrder(t, TinyLFU)
+		old := o.add(t, 5)
+		o.Tune(Tuning{Flat: true})
+		var in []slab.Ref
+		for range 20 {
+			in = append(in, o.add(t, 5))
+		}
+		o.hit(5, in[0])
+		o.hit(5, in[19]) // just stored: forgiven
+		if n := o.Len(5, Probation); n != 21 {
+			t.Errorf("%d of 21 items are in probation", n)
+		}
+		for i, want := range append(append([]slab.Ref{}, in[1:]...), in[0]) {
+			if i == 0 {
+				if got := o.evict(5); got != old {
+					t.Fatalf("the first victim is %d, want %d", got, old)
+				}
+			}
+			if got := o.evict(5); got != want {
+				t.Fatalf("victim %d is %d, want %d", i, got, want)
+			}
+		}
+		o.Tune(Tuning{})
+		o.add(t, 5)
+		if n := o.Len(5, Window); n != 1 {
+			t.Errorf("segmented again: %d items in the window, want 1", n)
+		}
+	})
+	t.Run("shares", func(t *testing.T) {
+		o := newTestOrder(t, Segmented)
+		o.Tune(Tuning{WindowPct: 30, ProtectedPct: 20})
+		var in []slab.Ref
+		for range 100 {
+			in = append(in, o.add(t, 5))
+		}
+		for _, r := range in {
+			o.hit(5, r)
+			o.hit(5, r)
+		}
+		for range hitsPerStep * 4 {
+			o.hit(5, in[50]) // nothing is weighed any more
+		}
+		for range 200 {
+			o.add(t, 5)
+			o.evict(5)
+		}
+		if n := o.Len(5, Window); n < 28 || n > 32 {
+			t.Errorf("%d of 100 items are in the window, want 30", n)
+		}
+		if n := o.Len(5, Protected); n > 22 {
+			t.Errorf("%d of 100 items are protected, want at most 20", n)
+		}
+	})
+	t.Run("temporary: beside the others", func(t *testing.T) {
+		o := newTestOrder(t, TinyLFU)
+		r, _ := o.a.Alloc(5)
+		o.items.store(r)
+		o.InsertTemporary(5, r)
+		for range 20 {
+			o.add(t, 5)
+		}
+		for range 20 {
+			if got := o.evict(5); got == r || got == 0 {
+				t.Fatalf("victim is %d, the temporary item is %d", got, r)
+			}
+		}
+		if n := o.Items(5); n != 1 {
+			t.Errorf("%d items, want the temporary one", n)
+		}
+		if got := o.evict(5); got != r {
+			t.Errorf("victim is %d, want the temporary item %d: there is nothing else", got, r)
+		}
+	})
+}
