@@ -239,6 +239,10 @@ func (r *Request) parseAdmin(line []byte) Error {
 		r.Op = OpCrawler
 	case "refresh_certs":
 		r.Op = OpRefreshCerts
+	case "debugtime":
+		r.Op = OpDebugTime
+	case "debugitem":
+		r.Op = OpDebugItem
 	default:
 		r.Verb = VerbNone
 		if r.NArgs > 1 && len(last) >= len("HTTP/") && string(last[:len("HTTP/")]) == "HTTP/" {

@@ -32,6 +32,10 @@ const (
 	OpAuthList  // which mechanisms there are
 	OpAuthStart // Key is the mechanism, the value its first message
 	OpAuthStep  // the same for its next one
+
+	// Of a server's debug build alone.
+	OpDebugTime
+	OpDebugItem
 )
 
 // Verb is the word that spelled a request. It decides how the reply is

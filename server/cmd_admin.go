@@ -48,6 +48,14 @@ func (s *session) admin(w *worker) {
 		s.slabs(w)
 	case meta.OpRefreshCerts:
 		s.refreshCerts(w)
+	case meta.OpLRU:
+		s.lruCommand(w)
+	case meta.OpCrawler:
+		s.crawlerCommand(w)
+	case meta.OpDebugTime:
+		s.debugTime(w)
+	case meta.OpDebugItem:
+		s.debugItem(w)
 	default:
 		w.fail(r, meta.ErrUnknown)
 	}

@@ -26,11 +26,7 @@ func (s *session) stats(w *worker) {
 	case abbreviates(word, "settings"):
 		w.out.buf = s.srv.appendSettings(w.out.buf)
 	case abbreviates(word, "cachedump"):
-		if s.srv.cfg.NoDump {
-			w.fail(r, meta.ErrStatsDumpNotAllow)
-			return
-		}
-		w.fail(r, meta.ErrUnknown) // not to be had here, nor by a shorter name
+		s.startCachedump(w)
 	case abbreviates(word, "conns"):
 		w.out.buf = s.srv.appendConnStats(w.out.buf, s.conn, w.now)
 	case string(word) == "items":

@@ -10,7 +10,7 @@
 // and a connection does not keep. A turn is what a loop does for one connection
 // before the others: a few batches at most. A connection that is aside is
 // driven by a goroutine of its own, because its peer does not take its replies,
-// or because what it asks for takes long: a SASL login. Over UDP (-U) a session
+// or because what it asks for takes long: a SASL login, a dump of items. Over UDP (-U) a session
 // lasts as long as a datagram; a goroutine for each socket drives it.
 //
 //	accept ──► conn ──► loop ──────────────────────────► aside

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/quarrycache/quarry/server/store"
 )
 
 // memccapableFails are the tests of memccapable that memcached 1.6.45 fails
@@ -98,5 +100,27 @@ func TestLibmemcachedTools(t *testing.T) {
 	mustRun(t, tools["memcflush"], servers)
 	if out, err := runProgram(t, tools["memcexist"], servers, "file1"); err == nil {
 		t.Errorf("memcexist after memcflush: got no error: %s", out)
+	}
+}
+
+// TestMemcdump lists all keys, with stats cachedump.
+func TestMemcdump(t *testing.T) {
+	memcdump := needProgram(t, "libmemcached-tools", "memcdump")
+	s, addr := startServer(t, Config{Threads: 2})
+	want := map[string]bool{}
+	for i := range 3000 {
+		k := fmt.Sprint("k", i)
+		o := store.SetOptions{}
+		s.store.Set(store.KeyOf([]byte(k)), bytes.Repeat([]byte("v"), i%7*i), &o, s.clock())
+		want[k] = true
+	}
+	for k := range strings.FieldsSeq(mustRun(t, memcdump, "--servers="+addr)) {
+		if !want[k] {
+			t.Fatalf("got %s, which is not there, or twice", k)
+		}
+		delete(want, k)
+	}
+	if len(want) > 0 {
+		t.Errorf("%d of 3000 keys are missing", len(want))
 	}
 }

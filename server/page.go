@@ -167,7 +167,7 @@ func (s *Server) fillFigures(f *figures, sn *fullSnapshot) {
 
 		Items: t.Items, LimitBytes: st.LimitBytes, HeldBytes: st.HeldBytes,
 		UncarvedBytes: st.Memory.UncarvedBytes, SendingBytes: st.PinnedBytes,
-		ResidentBytes: sn.memory.resident, PagesMoved: st.PagesMoved, SweepChecked: st.SweepChecked,
+		ResidentBytes: sn.memory.resident, PagesMoved: st.PagesMoved, SweepChecked: st.Total.SweepChecked,
 
 		CPUSeconds: seconds(sn.usage.Utime) + seconds(sn.usage.Stime), GCCycles: gcCycles(),
 	}

@@ -27,6 +27,9 @@ type Server struct {
 	guard     clockGuard
 	epoch     epoch // of clock, where that is the system's
 	automove  automove
+	lru       lruSettings
+	crawler   crawler
+	debug     debugState
 	tls       tlsState
 	started   store.Time
 
@@ -134,6 +137,7 @@ func New(c Config) (*Server, error) {
 		NoEvict:      d.NoEvict,
 		NoCAS:        d.NoCAS,
 		GrowthFactor: d.GrowthFactor,
+		TrackSizes:   d.Extended.TrackSizes,
 		ChunkMin:     d.ChunkMin,
 		Tenants: store.TenantConfig{
 			Delimiter:  d.TenantDelimiter,
@@ -177,6 +181,12 @@ func New(c Config) (*Server, error) {
 	s.automove.level, s.automove.window = x.SlabAutomove, x.SlabAutomoveWindow
 	s.automove.ratio, s.automove.freeRatio = x.SlabAutomoveRatio, x.SlabAutomoveFreeRatio
 	s.obeyAutomove()
+	s.lru.lruFigures = newLRUFigures(&c.Extended)
+	s.store.Tune(s.lru.tuning())
+	s.crawler.sleepMicros, s.crawler.itemsMax = x.LRUCrawlerSleepMicros, x.LRUCrawlerItemsMax
+	s.crawler.crawls = make(chan *store.PageWalk, 1)
+	s.enableCrawler(!x.NoLRUCrawler)
+	s.debug.init(s)
 	s.started = s.clock()
 	if err := s.initTLS(); err != nil {
 		_ = st.Close()
@@ -235,6 +245,7 @@ func (s *Server) start(ctx context.Context) error {
 	var background context.Context
 	background, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.chores.Go(func() { s.store.Background(background, s.clock) })
+	s.chores.Go(s.crawl)
 	if s.cfg.IdleSeconds > 0 {
 		s.chores.Go(s.kickIdleConns)
 	}
@@ -316,6 +327,7 @@ func (s *Server) shutDown() {
 	if s.admin != nil {
 		s.admin.close()
 	}
+	s.debug.close()
 	if err := s.store.Close(); err != nil {
 		s.log.Warn("store closed", "error", err)
 	}

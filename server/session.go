@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"runtime"
 	"sync"
 
 	"github.com/quarrycache/quarry/meta"
@@ -43,6 +44,9 @@ const (
 	// phaseAuth: the packet in s.line is to be executed where the session may
 	// wait for it.
 	phaseAuth
+	// phaseDump and phaseCachedump: items are being dumped. Input waits.
+	phaseDump
+	phaseCachedump
 	// phaseClosed: no more input is taken.
 	phaseClosed
 )
@@ -69,6 +73,9 @@ type session struct {
 	at   int     // phaseKeys: (*line)[at:] is still to be read
 
 	block *block // phaseBlock
+
+	dump      *dump      // phaseDump
+	cachedump *cachedump // phaseCachedump
 }
 
 // linePool lends sessions the memory for a broken line.
@@ -176,16 +183,33 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 				return len(p) - len(in), verdictWait
 			}
 			s.verifyKept(w)
+		case phaseDump, phaseCachedump:
+			if !w.mayWait || !s.goOn(w) {
+				return len(p) - len(in), verdictWait
+			}
 		case phaseClosed:
 			return len(p) - len(in), verdictClose
 		}
 	}
 }
 
+// goOn does a step of what takes many, and reports whether it was the last.
+func (s *session) goOn(w *worker) (done bool) {
+	runtime.Gosched() // a step may have nothing to write
+	if s.phase == phaseDump {
+		s.goOnDumping(w)
+		return s.phase != phaseDump
+	}
+	s.goOnCachedump(w)
+	return s.phase != phaseCachedump
+}
+
 // end gives back all that the session holds: its connection is gone. A
 // half-sent value leaves no trace. It may be called again.
 func (s *session) end() {
+	s.endDump()
 	s.phase = phaseClosed
+	s.cachedump = nil
 	s.dropLine()
 	s.dropBlock()
 }

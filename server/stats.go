@@ -43,6 +43,15 @@ func (l *statLines) yes(name string, v bool) {
 	}
 }
 
+// flag is a switch that memcached prints as a number.
+func (l *statLines) flag(name string, v bool) {
+	if v {
+		l.num(name, 1)
+	} else {
+		l.num(name, 0)
+	}
+}
+
 // zeros are keys of what never happens here.
 func (l *statLines) zeros(names ...string) {
 	for _, name := range names {
@@ -129,12 +138,13 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 		l.num("slab_reassign_running", uint64(min(st.MovesUnderWay, 1)))
 		l.num("slabs_moved", st.PagesMoved)
 	}
-	if !s.cfg.Extended.NoLRUCrawler {
-		l.zeros("lru_crawler_running", "lru_crawler_starts")
+	if cr := s.crawler.figures(); cr.on {
+		l.flag("lru_crawler_running", cr.running)
+		l.num("lru_crawler_starts", cr.starts)
 	}
 	maintained := !s.cfg.Extended.NoLRUMaintainer
 	if maintained {
-		l.zeros("lru_maintainer_juggles")
+		l.num("lru_maintainer_juggles", st.Looks)
 	}
 	l.zeros("malloc_fails", "log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent",
 		"log_watchers")
@@ -152,7 +162,7 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 	l.num("evictions", t.Evicted)
 	l.num("reclaimed", t.Reclaimed)
 	l.num("crawler_reclaimed", t.SweepReclaimed)
-	l.num("crawler_items_checked", st.SweepChecked)
+	l.num("crawler_items_checked", t.SweepChecked)
 	l.num("lrutail_reflocked", 0)
 	if maintained {
 		l.num("moves_to_cold", t.MovesToCold)
@@ -204,5 +214,6 @@ func (s *Server) resetStats() {
 	s.store.ResetStats()
 	s.resetConnStats()
 	s.buffers.reset()
+	s.crawler.reset()
 	s.tls.reset()
 }

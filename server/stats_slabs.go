@@ -2,11 +2,23 @@ package server
 
 import (
 	"strconv"
+
+	"github.com/quarrycache/quarry/server/store"
 )
+
+// ofMaintainer are the rows of stats items that memcached has with its
+// lru_maintainer alone.
+var ofMaintainer = map[string]bool{
+	"number_hot": true, "number_warm": true, "number_cold": true, "number_temp": true,
+	"age_hot": true, "age_warm": true, "evicted_active": true,
+	"moves_to_cold": true, "moves_to_warm": true, "moves_within_lru": true, "direct_reclaims": true,
+	"hits_to_hot": true, "hits_to_warm": true, "hits_to_cold": true, "hits_to_temp": true,
+}
 
 // appendItemStats answers stats items: each class with items in it.
 func (s *Server) appendItemStats(dst []byte, sn *snapshot) []byte {
 	st := &sn.store
+	maintained, temporary := !s.cfg.Extended.NoLRUMaintainer, s.lru.figures().temporary
 	l := statLines(dst)
 	for i := range st.Classes {
 		c := &st.Classes[i]
@@ -22,6 +34,7 @@ func (s *Server) appendItemStats(dst []byte, sn *snapshot) []byte {
 			{"number_hot", c.Window},
 			{"number_warm", c.Protected},
 			{"number_cold", c.Probation},
+			{"number_temp", c.Temporary},
 			{"age_hot", uint64(c.AgeWindow)},
 			{"age_warm", uint64(c.AgeProtected)},
 			{"age", uint64(c.Age)},
@@ -36,7 +49,7 @@ func (s *Server) appendItemStats(dst []byte, sn *snapshot) []byte {
 			{"evicted_unfetched", c.EvictedUnfetched},
 			{"evicted_active", c.EvictedActive},
 			{"crawler_reclaimed", c.SweepReclaimed},
-			{"crawler_items_checked", 0}, /* counted over all classes */
+			{"crawler_items_checked", c.SweepChecked},
 			{"lrutail_reflocked", 0},
 			{"moves_to_cold", c.MovesToCold},
 			{"moves_to_warm", c.MovesToWarm},
@@ -45,8 +58,12 @@ func (s *Server) appendItemStats(dst []byte, sn *snapshot) []byte {
 			{"hits_to_hot", c.HitsWindow},
 			{"hits_to_warm", c.HitsProtected},
 			{"hits_to_cold", c.HitsProbation},
-			{"hits_to_temp", 0},
+			{"hits_to_temp", c.HitsTemporary},
 		} {
+			switch {
+			case !maintained && ofMaintainer[row.name], row.name == "number_temp" && !temporary:
+				continue
+			}
 			l.num(prefix+row.name, row.v)
 		}
 	}
@@ -93,9 +110,17 @@ func (s *Server) appendSlabStats(dst []byte, sn *snapshot) []byte {
 	return append(l, statsEnd...)
 }
 
-// appendSizeStats answers stats sizes.
+// appendSizeStats answers stats sizes: how many items take how much.
 func (s *Server) appendSizeStats(dst []byte) []byte {
 	l := statLines(dst)
-	l.text("sizes_status", "disabled")
+	sizes := s.store.Sizes()
+	if sizes == nil {
+		l.text("sizes_status", "disabled")
+	}
+	for i, n := range sizes {
+		if n > 0 {
+			l.num(strconv.Itoa(i*store.SizeStepBytes), n)
+		}
+	}
 	return append(l, statsEnd...)
 }

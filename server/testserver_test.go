@@ -103,6 +103,16 @@ func testConfig(t testing.TB, flags []string) Config {
 			c.Extended.NoSlabReassign = true
 		case "-o no_slab_automove":
 			c.Extended.NoSlabAutomove = true
+		case "-o no_lru_crawler":
+			c.Extended.NoLRUCrawler = true
+		case "-o lru_crawler_sleep=50,lru_crawler_tocrawl=7":
+			c.Extended.LRUCrawlerSleepMicros, c.Extended.LRUCrawlerItemsMax = 50, 7
+		case "-o no_lru_maintainer":
+			c.Extended.NoLRUMaintainer, c.Extended.LRUFlat = true, true
+		case "-o track_sizes":
+			c.Extended.TrackSizes = true
+		case "-o temporary_ttl=60":
+			c.Extended.TempLRU, c.Extended.TemporaryTTLSeconds = true, 60
 		default:
 			if flag == flagTenantQuota || flag == flagTenantDefault {
 				tenantFlag(t, &c, flag, value)

@@ -137,7 +137,8 @@ func (u *udpSocket) execute(p []byte) {
 	if p[0] != meta.PacketMagic { // a packet says how long it is
 		p = p[:bytes.LastIndexByte(p, '\n')+1]
 	}
-	for v := verdictYield; len(p) > 0 && v != verdictClose && u.w.out.pending() <= udpMessageBytes; {
+	u.w.mayWait = true
+	for v := verdictYield; (len(p) > 0 || v == verdictWait) && v != verdictClose && u.w.out.pending() <= udpMessageBytes; {
 		var n int
 		n, v = u.session.feed(u.w, p[:min(len(p), asideStepBytes)])
 		p = p[n:]

@@ -109,14 +109,15 @@ var suboptions = []suboption{
 		missing: "Missing hash_algorithm argument",
 		set:     setHashAlgorithm},
 	{name: "lru_crawler",
-		set: turn(func(x *server.Extended) *bool { return &x.NoLRUCrawler }, false)},
-	{name: "no_lru_crawler", class: ignored,
+		set:  turn(func(x *server.Extended) *bool { return &x.NoLRUCrawler }, false),
+		help: "the background frees what has expired (default: enabled)"},
+	{name: "no_lru_crawler",
 		set: turn(func(x *server.Extended) *bool { return &x.NoLRUCrawler }, true)},
-	{name: "lru_crawler_sleep", class: ignored,
+	{name: "lru_crawler_sleep",
 		missing: "Missing lru_crawler_sleep value",
 		set: between(func(x *server.Extended) *int { return &x.LRUCrawlerSleepMicros }, 0, 1_000_000,
 			"LRU crawler sleep must be between 0 and 1 second")},
-	{name: "lru_crawler_tocrawl", class: ignored,
+	{name: "lru_crawler_tocrawl",
 		missing: "Missing lru_crawler_tocrawl value",
 		set: strict(func(x *server.Extended) *int { return &x.LRUCrawlerItemsMax }, 1,
 			"lru_crawler_tocrawl takes a numeric 32bit value")},
@@ -135,7 +136,7 @@ var suboptions = []suboption{
 			x.Extended.NoLRUMaintainer, x.Extended.LRUFlat = false, false
 			return nil
 		}},
-	{name: "no_lru_maintainer", class: ignored,
+	{name: "no_lru_maintainer",
 		set: func(x *extended, _ string) error {
 			x.Extended.NoLRUMaintainer, x.Extended.LRUFlat = true, true
 			return nil
@@ -151,11 +152,11 @@ var suboptions = []suboption{
 		},
 		help: "tinylfu: a new item stays if it is asked for often enough;\n" +
 			"segmented: it stays until it is not asked for, as in memcached\n(default: tinylfu)"},
-	{name: "hot_lru_pct", class: ignored,
+	{name: "hot_lru_pct",
 		missing: "Missing hot_lru_pct argument",
 		set: between(func(x *server.Extended) *int { return &x.HotLRUPercent }, 1, 79,
 			"hot_lru_pct must be > 1 and < 80")},
-	{name: "warm_lru_pct", class: ignored,
+	{name: "warm_lru_pct",
 		missing: "Missing warm_lru_pct argument",
 		set: between(func(x *server.Extended) *int { return &x.WarmLRUPercent }, 1, 79,
 			"warm_lru_pct must be > 1 and < 80")},
@@ -167,7 +168,7 @@ var suboptions = []suboption{
 		missing: "Missing warm_max_factor argument",
 		set: ratio(func(x *server.Extended) *float64 { return &x.WarmMaxFactor }, math.MaxFloat64,
 			"warm_max_factor must be > 0")},
-	{name: "temporary_ttl", class: ignored,
+	{name: "temporary_ttl",
 		missing: "Missing temporary_ttl argument",
 		set: func(x *extended, value string) error {
 			x.Extended.TempLRU = true
@@ -230,7 +231,7 @@ var suboptions = []suboption{
 		missing: "Missing worker_logbuf_size argument",
 		set: strict(func(x *server.Extended) *int { return &x.WorkerBufferBytes }, 1<<10,
 			"could not parse argument to worker_logbuf_size")},
-	{name: "track_sizes", class: ignored,
+	{name: "track_sizes",
 		set: turn(func(x *server.Extended) *bool { return &x.TrackSizes }, true)},
 	{name: "no_hashexpand", class: ignored},
 	{name: "inline_ascii_resp"},
@@ -461,8 +462,7 @@ func setSlabAutomove(x *extended, value string) error {
 }
 
 func setNoModern(x *extended, _ string) error {
-	x.warn("-o no_modern: of what it turns off, slab_reassign, slab_automove and maxconns_fast are off; " +
-		"the rest has no effect")
+	x.warn("-o no_modern: the hash algorithm and the size of chunks that it chooses have no effect")
 	if !x.chunkMaxGiven {
 		x.Extended.SlabChunkMaxBytes = slabPageBytes
 	}

@@ -24,7 +24,8 @@ import (
 //  6. The rows of the tenants add up to the items charged to them.
 //  7. Extra headers are counted, every record is found by its key's hash and on
 //     the wheel, and the tokens that are out add up for the tenants.
-//  8. What Memory says of the pages adds up to what is held of the budget.
+//  8. Items are counted by size as they are found, if they are counted.
+//  9. What Memory says of the pages adds up to what is held of the budget.
 func (s *Store) Check() error {
 	var errs []error
 	var held int64
@@ -82,6 +83,7 @@ func (sh *shard) check() []error {
 	payload := make([]uint64, len(sh.classes))
 	var pieceBytes, goneBytes int64
 	explicit, nExtra := 0, 0
+	var sized sizes
 	owned := make(map[slab.Ref]slab.Ref) // piece: its item
 	for n := uint32(1); n < sh.a.Pages(); n++ {
 		chunks := sh.a.Page(n)
@@ -99,6 +101,7 @@ func (sh *shard) check() []error {
 				if !indexed[it.r] {
 					bad("item %d with key %q is not in the index", it.r, it.key())
 				}
+				sized.add(it.footprint())
 				items[sh.orderClass(it)]++
 				mem[sh.orderClass(it)] += uint64(it.footprint())
 				payload[sh.orderClass(it)] += uint64(it.payload())
@@ -132,6 +135,15 @@ func (sh *shard) check() []error {
 		if got := &sh.classes[c]; got.items != items[c] || got.memRequested != mem[c] || got.payload != payload[c] {
 			bad("class %d: %d items of %d bytes, %d of them keys and values, counted; %d, %d, %d found",
 				c, got.items, got.memRequested, got.payload, items[c], mem[c], payload[c])
+		}
+	}
+	for i, n := range sh.sizes {
+		found := uint32(0)
+		if i < len(sized) {
+			found = sized[i]
+		}
+		if n != found {
+			bad("%d items of at most %d bytes counted, %d found", n, i*SizeStepBytes, found)
 		}
 	}
 	errs = append(errs, sh.checkTenants()...)

@@ -47,6 +47,9 @@ type shard struct {
 	classes []classCounts
 
 	tenants *tenants // nil: there are none
+	sizes   sizes    // nil: sizes are not counted
+
+	temporarySeconds int64 // items that expire within that are temporary; -1 none are
 
 	freshShard
 
@@ -67,6 +70,11 @@ func newShard(s *Store, id int, reserve int64) (*shard, error) {
 		classes: make([]classCounts, s.orderClasses()),
 		balance: newBalance(s),
 		tenants: newTenants(&s.cfg.Tenants, s.cfg.Shards, s.table.Len()),
+
+		temporarySeconds: -1,
+	}
+	if s.cfg.TrackSizes {
+		sh.sizes = sizes{}
 	}
 	if sh.freshShard, err = s.fresh.newShard(s, id); err != nil {
 		return nil, err
@@ -333,7 +341,14 @@ func (sh *shard) link(it item, h uint64, hasCAS bool, cas uint64, now Time) {
 	if sh.idx.wantsSplit() {
 		sh.idx.splitOne(sh.HashOf)
 	}
-	sh.order.Insert(c, it.r)
+	if sh.isTemporary(it, now) {
+		sh.order.InsertTemporary(c, it.r)
+	} else {
+		sh.order.Insert(c, it.r)
+	}
+	if sh.sizes != nil {
+		sh.sizes.add(it.footprint())
+	}
 	if sh.tenants != nil {
 		sh.linked(it, h, now)
 	}
@@ -364,6 +379,9 @@ func (sh *shard) unlink(it item, h uint64) {
 	n.items--
 	n.memRequested -= uint64(it.footprint())
 	n.payload -= uint64(it.payload())
+	if sh.sizes != nil {
+		sh.sizes.remove(it.footprint())
+	}
 	if it.tag&chained != 0 {
 		sh.pieceBytes -= it.pieceHeaders()
 	}

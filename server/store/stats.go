@@ -9,12 +9,12 @@ import (
 
 // counts are a shard's counters that belong to no class.
 type counts struct {
-	totalItems                                             uint64
-	getMisses, getExpired, getFlushed                      uint64
-	touchMisses, deleteMisses, incrMisses, decrMisses      uint64
-	casMisses, tooLarge, noMemory                          uint64
-	sweepChecked, chainEvictions, pagesMoved, movesAborted uint64
-	itemsMoved, piecesMoved                                uint64
+	totalItems                                        uint64
+	getMisses, getExpired, getFlushed                 uint64
+	touchMisses, deleteMisses, incrMisses, decrMisses uint64
+	casMisses, tooLarge, noMemory                     uint64
+	chainEvictions, pagesMoved, movesAborted          uint64
+	itemsMoved, piecesMoved                           uint64
 }
 
 // classCounts are a shard's counters and gauges of one class.
@@ -26,6 +26,7 @@ type classCounts struct {
 	evicted, evictedNonzero, evictedUnfetched       uint64
 	evictedActive, directReclaims, outOfMemory      uint64
 	reclaimed, expiredUnfetched, sweepReclaimed     uint64
+	sweepChecked                                    uint64
 	evictedTime                                     uint32
 }
 
@@ -37,6 +38,7 @@ type ClassStats struct {
 
 	Items                        uint64
 	Window, Probation, Protected uint64 // items in each segment
+	Temporary                    uint64 // items beside the segments
 	AgeWindow, AgeProtected, Age uint32 // seconds since the last access of each segment's last item
 	MemRequested                 uint64 // bytes of headers, keys and values
 
@@ -49,10 +51,12 @@ type ClassStats struct {
 	OutOfMemory                               uint64
 	Reclaimed                                 uint64 // expired items that made room
 	ExpiredUnfetched                          uint64
-	SweepReclaimed                            uint64 // expired items that the sweeper freed
+	SweepReclaimed                            uint64 // expired items that the sweeper or a crawl freed
+	SweepChecked                              uint64 // items that they looked at
 
 	MovesToCold, MovesToWarm, MovesWithin    uint64
 	HitsWindow, HitsProbation, HitsProtected uint64
+	HitsTemporary                            uint64
 	Admitted, Rejected                       uint64 // by TinyLFU, of those at the end of the window
 }
 
@@ -64,7 +68,7 @@ type Stats struct {
 	TotalItems, GetMisses, GetExpired, GetFlushed     uint64
 	TouchMisses, DeleteMisses, IncrMisses, DecrMisses uint64
 	CasMisses, TooLarge, NoMemory                     uint64
-	SweepChecked, ChainEvictions                      uint64
+	ChainEvictions, Looks                             uint64 // Looks of Background
 
 	PagesMoved    uint64 // from a class to another one, or back to the budget
 	ItemsMoved    uint64 // out of such a page, to a chunk elsewhere
@@ -104,6 +108,7 @@ func (s *Store) Snapshot(now Time, st *Stats) {
 		PinnedBytes: s.pinnedBytes.Load(),
 		UploadBytes: s.uploadBytes.Load(),
 		LastAbort:   Abort(s.lastAbort.Load()),
+		Looks:       s.looks.Load(),
 		Policy:      s.cfg.Policy,
 	}
 	if len(classes) != s.table.Len() {
@@ -142,7 +147,6 @@ func (sh *shard) addTo(st *Stats, now Time) {
 	st.CasMisses += n.casMisses
 	st.TooLarge += n.tooLarge
 	st.NoMemory += n.noMemory
-	st.SweepChecked += n.sweepChecked
 	st.ChainEvictions += n.chainEvictions
 	st.PagesMoved += n.pagesMoved
 	st.MovesAborted += n.movesAborted
@@ -177,6 +181,7 @@ func (sh *shard) addClass(c int, t *ClassStats, now Time) {
 		Window:       uint64(sh.order.Len(c, lru.Window)),
 		Probation:    uint64(sh.order.Len(c, lru.Probation)),
 		Protected:    uint64(sh.order.Len(c, lru.Protected)),
+		Temporary:    uint64(sh.order.Len(c, lru.Temporary)),
 		MemRequested: n.memRequested,
 		GetHits:      n.getHits, CmdSet: n.cmdSet, DeleteHits: n.deleteHits,
 		IncrHits: n.incrHits, DecrHits: n.decrHits,
@@ -185,9 +190,11 @@ func (sh *shard) addClass(c int, t *ClassStats, now Time) {
 		EvictedActive: n.evictedActive, DirectReclaims: n.directReclaims,
 		OutOfMemory: n.outOfMemory, Reclaimed: n.reclaimed,
 		ExpiredUnfetched: n.expiredUnfetched, SweepReclaimed: n.sweepReclaimed,
-		MovesToCold: m.ToProbation, MovesToWarm: m.ToProtected, MovesWithin: m.Within,
+		SweepChecked: n.sweepChecked,
+		MovesToCold:  m.ToProbation, MovesToWarm: m.ToProtected, MovesWithin: m.Within,
 		HitsWindow: m.HitsIn[lru.Window], HitsProbation: m.HitsIn[lru.Probation], HitsProtected: m.HitsIn[lru.Protected],
-		Admitted: m.Admitted, Rejected: m.Rejected,
+		HitsTemporary: m.HitsIn[lru.Temporary],
+		Admitted:      m.Admitted, Rejected: m.Rejected,
 	}
 	t.add(&one)
 	t.EvictedTime = max(t.EvictedTime, n.evictedTime)
@@ -214,6 +221,7 @@ func (t *ClassStats) add(o *ClassStats) {
 	t.Window += o.Window
 	t.Probation += o.Probation
 	t.Protected += o.Protected
+	t.Temporary += o.Temporary
 	t.MemRequested += o.MemRequested
 	t.GetHits += o.GetHits
 	t.CmdSet += o.CmdSet
@@ -232,12 +240,14 @@ func (t *ClassStats) add(o *ClassStats) {
 	t.Reclaimed += o.Reclaimed
 	t.ExpiredUnfetched += o.ExpiredUnfetched
 	t.SweepReclaimed += o.SweepReclaimed
+	t.SweepChecked += o.SweepChecked
 	t.MovesToCold += o.MovesToCold
 	t.MovesToWarm += o.MovesToWarm
 	t.MovesWithin += o.MovesWithin
 	t.HitsWindow += o.HitsWindow
 	t.HitsProbation += o.HitsProbation
 	t.HitsProtected += o.HitsProtected
+	t.HitsTemporary += o.HitsTemporary
 	t.Admitted += o.Admitted
 	t.Rejected += o.Rejected
 }

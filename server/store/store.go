@@ -22,6 +22,7 @@ type Config struct {
 	Policy       Policy  // how an order chooses what goes. TinyLFU
 	PageBytes    int     // 0 by rule, see pageBytesFor
 	LargePages   bool    // -L: of the system, for items and index
+	TrackSizes   bool    // -o track_sizes: Sizes counts
 
 	Tenants TenantConfig // who shares the store
 	Fresh   FreshConfig  // versions, deadlines and grants
@@ -82,6 +83,8 @@ type Store struct {
 	fresh freshness
 
 	automove  atomic.Bool   // pages move to where they earn most
+	noSweep   atomic.Bool   // Background leaves what has expired alone
+	looks     atomic.Uint64 // of Background
 	lastAbort atomic.Uint32 // an Abort: why a page did not move
 
 	pinnedBytes atomic.Int64 // of values being sent from where they lie

@@ -202,10 +202,10 @@ func TestExpiry(t *testing.T) {
 		if stats.Total.Items != 500 || stats.Total.SweepReclaimed != 500 {
 			t.Errorf("%d items after 8 s, %d swept, want 500 and 500", stats.Total.Items, stats.Total.SweepReclaimed)
 		}
-		checked := stats.SweepChecked
+		checked := stats.Total.SweepChecked
 		s.Sweep(later(9))
 		s.Snapshot(later(9), &stats)
-		if n := stats.SweepChecked - checked; n > 300 {
+		if n := stats.Total.SweepChecked - checked; n > 300 {
 			t.Errorf("a sweep with nothing to do looked at %d chunks and pages", n)
 		}
 	})

@@ -46,14 +46,22 @@ func (s *Store) Background(ctx context.Context, clock func() Time) {
 			return
 		case <-tick.C:
 		}
+		s.looks.Add(1)
 		for _, sh := range s.shards {
 			now := clock()
-			s.sweepPart(sh, now)
+			if !s.noSweep.Load() {
+				s.sweepPart(sh, now)
+			}
 			s.goOnMoving(sh, now)
 		}
 		s.shrink(clock())
 	}
 }
+
+// SetSweep says whether Background frees what has expired (it does from the
+// start). Without, that memory comes back when someone asks for the item, or
+// needs the room.
+func (s *Store) SetSweep(on bool) { s.noSweep.Store(!on) }
 
 // sweepPart walks the part of a shard that is due in one tick.
 func (s *Store) sweepPart(sh *shard, now Time) {
@@ -107,6 +115,7 @@ func (sh *shard) sweepStep(pages, chunks int, now Time) int {
 			if it.tag.State() < slab.StateItem {
 				continue
 			}
+			sh.classes[page.Class].sweepChecked++
 			if e := it.expiry(); !isExpired(it, now.Seconds()) && !sh.isFlushed(it) {
 				if e != 0 {
 					w.first = min(w.first, e)
@@ -130,7 +139,6 @@ func (sh *shard) sweepStep(pages, chunks int, now Time) int {
 			break
 		}
 	}
-	sh.n.sweepChecked += uint64(looked)
 	return done
 }
 

@@ -1,0 +1,35 @@
+package store
+
+import "github.com/quarrycache/quarry/lru"
+
+// Tuning is what an operator may change of the order of items while the store
+// is in use. Percents are of the items of a class.
+type Tuning struct {
+	Flat         bool    // one list a class, in the place of segments
+	WindowPct    float64 // the window has as many; 0 is what the load asks for
+	ProtectedPct float64 // as many may be protected; 0 is three quarters of those outside the window
+
+	// TemporarySeconds is how soon an item must expire, counted from when it
+	// is stored, to be kept beside the order: it makes no room for others
+	// before its time, and takes no place that they have earned. -1 is never.
+	TemporarySeconds int64
+}
+
+// Tune makes t hold from now on. It moves no item that is stored.
+func (s *Store) Tune(t Tuning) {
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		sh.order.Tune(lru.Tuning{Flat: t.Flat, WindowPct: t.WindowPct, ProtectedPct: t.ProtectedPct})
+		sh.temporarySeconds = t.TemporarySeconds
+		sh.mu.Unlock()
+	}
+}
+
+// isTemporary reports whether a new item expires so soon that it is temporary.
+func (sh *shard) isTemporary(it item, now Time) bool {
+	if sh.temporarySeconds < 0 {
+		return false
+	}
+	e := it.expiry()
+	return e != 0 && int64(e)-int64(now.Seconds()) <= sh.temporarySeconds
+}
