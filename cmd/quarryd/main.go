@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
 	"github.com/quarrycache/quarry/server"
@@ -140,6 +141,7 @@ func (f *flags) serve(cfg server.Config) error {
 		}
 	}
 
+	notify(daemon.SdNotifyReady)
 	for serving := true; serving; {
 		select {
 		case <-reload:
@@ -153,7 +155,15 @@ func (f *flags) serve(cfg server.Config) error {
 			serving = false
 		}
 	}
+	notify(daemon.SdNotifyStopping)
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	return srv.Close(ctx)
+}
+
+// notify tells systemd what becomes of the server, if it wants to know.
+func notify(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		slog.Warn("systemd is not told", "state", state, "error", err)
+	}
 }
