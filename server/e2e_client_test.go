@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -34,13 +35,22 @@ func clientOver(t *testing.T, transports []string, program string, args ...strin
 	}
 }
 
-// clientInBoth is clientOver in the text protocol, in the binary one, and in
-// that with a login: the program's first argument says which of the two.
+// clientInBoth is clientOver in the text protocol and in the binary one: the
+// program's last argument before the address says which.
 func clientInBoth(t *testing.T, transports []string, program string, args ...string) {
 	t.Helper()
 	args = args[:len(args):len(args)]
 	t.Run("text", func(t *testing.T) { clientOver(t, transports, program, append(args, "text")...) })
-	t.Run("binary", func(t *testing.T) { clientOver(t, append(transports, "sasl"), program, append(args, "binary")...) })
+	t.Run("binary", func(t *testing.T) { clientOver(t, transports, program, append(args, "binary")...) })
+}
+
+// needLibsaslPlain skips a test whose client logs in with libsasl, unless that
+// has its part for PLAIN.
+func needLibsaslPlain(t *testing.T) {
+	t.Helper()
+	if found, _ := filepath.Glob("/usr/lib/*/sasl2/libplain.so"); len(found) == 0 {
+		t.Skip("skipped: libsasl has no PLAIN (Debian package libsasl2-modules)")
+	}
 }
 
 // Transports of clientOver.
@@ -48,6 +58,7 @@ var (
 	tcpOnly    = []string{"tcp"}
 	tcpAndUnix = []string{"tcp", "unix"}
 	allThree   = []string{"tcp", "unix", "tls"}
+	saslOnly   = []string{"sasl"}
 )
 
 // clientHost is the server that a client's program is run against.

@@ -13,4 +13,6 @@ func TestPHPMemcached(t *testing.T) {
 		t.Skip("skipped: php has no memcached extension (Debian package php-memcached)")
 	}
 	clientInBoth(t, tcpAndUnix, php, "testdata/php_memcached_e2e.php")
+	needLibsaslPlain(t)
+	clientOver(t, saslOnly, php, "testdata/php_memcached_e2e.php", "binary")
 }

@@ -17,4 +17,5 @@ func TestSpymemcached(t *testing.T) {
 		t.Skip("skipped: no spymemcached (Debian package libspymemcached-java)")
 	}
 	clientInBoth(t, tcpOnly, java, "-cp", spymemcachedJar, "testdata/Spymemcached.java")
+	clientOver(t, saslOnly, java, "-cp", spymemcachedJar, "testdata/Spymemcached.java", "binary")
 }
