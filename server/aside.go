@@ -77,7 +77,7 @@ func (a *aside) run(v verdict, in []byte) {
 		if clean >= wants && a.goBack() {
 			return
 		}
-		if !a.c.settle() {
+		if !a.c.settleAll() {
 			a.end(errNoBuffer)
 			return
 		}
@@ -188,7 +188,7 @@ func (a *aside) goBack() bool {
 		_ = nc.Close()
 		return false
 	}
-	c.settle()
+	c.settleAll()
 	_ = a.f.Close()
 	if a.w != nil {
 		returnWorker(a.w)

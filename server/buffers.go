@@ -88,9 +88,12 @@ func (b *buffers) reset() {
 // settle counts what c holds now. It reports false when that is too much: c is
 // to be closed then.
 func (c *conn) settle() bool {
-	if c.held == 0 && c.waiting == 0 && c.mem == nil && c.file == nil && !c.session.holds() {
-		return true
-	}
+	return c.held == 0 && c.mem == nil && c.session.empty() || c.settleAll()
+}
+
+// settleAll is settle for a connection that holds something, or did, or that
+// is aside; nearly every turn ends without it.
+func (c *conn) settleAll() bool {
 	n := c.waiting + c.session.heldBytes()
 	if c.mem != nil {
 		n += restMaxBytes
@@ -108,13 +111,13 @@ func (c *conn) wait(n int) (ok bool) {
 	}
 	c.srv.buffers.waiting.Add(int64(n) - c.waiting)
 	c.waiting = int64(n)
-	return c.settle()
+	return c.settleAll()
 }
 
-// holds reports whether the session keeps anything beside itself.
-func (s *session) holds() bool { return s.line != nil || s.block != nil }
+// empty reports whether the session keeps nothing beside itself.
+func (s *session) empty() bool { return s.line == nil && s.block == nil }
 
-// heldBytes is the memory that it keeps.
+// heldBytes is the memory that the session keeps beside itself.
 func (s *session) heldBytes() (n int64) {
 	if s.line != nil {
 		n += int64(cap(*s.line))

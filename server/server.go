@@ -139,6 +139,7 @@ func New(c Config) (*Server, error) {
 		GrowthFactor: d.GrowthFactor,
 		TrackSizes:   d.Extended.TrackSizes,
 		ChunkMin:     d.ChunkMin,
+		ChunkSizes:   d.Extended.SlabSizes,
 		Tenants: store.TenantConfig{
 			Delimiter:  d.TenantDelimiter,
 			Quotas:     d.TenantQuotas,

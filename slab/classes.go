@@ -74,6 +74,25 @@ func FactorClasses(pageBytes, first int, factor float64) *Classes {
 	return newClasses(pageBytes, append(sizes, uint32(most)))
 }
 
+// ListClasses is a table of the sizes that are given, rising (-o slab_sizes),
+// as far as they fit a page, and of an eighth of the page at its end.
+func ListClasses(pageBytes int, given []int) *Classes {
+	most := pageBytes / chunksPerPageMin
+	var sizes []uint32
+	last := 0
+	for _, n := range given {
+		n = (max(n, ChunkMinBytes) + chunkAlignBytes - 1) &^ (chunkAlignBytes - 1)
+		if n >= most || len(sizes) == ClassesMax-1 {
+			break
+		}
+		if n > last {
+			sizes = append(sizes, uint32(n))
+			last = n
+		}
+	}
+	return newClasses(pageBytes, append(sizes, uint32(most)))
+}
+
 func newClasses(pageBytes int, sizes []uint32) *Classes {
 	if bits.OnesCount(uint(pageBytes)) != 1 || pageBytes < ChunkMinBytes*chunksPerPageMin {
 		panic(fmt.Sprintf("slab: page of %d bytes: want a power of two, at least %d",

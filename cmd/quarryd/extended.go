@@ -209,12 +209,13 @@ var suboptions = []suboption{
 			x.Extended.SlabAutomoveFreeRatio = f
 			return nil
 		}},
-	{name: "slab_sizes", class: ignored,
+	{name: "slab_sizes",
 		missing: "Missing slab_sizes argument",
 		set: func(x *extended, value string) error {
 			x.slabSizes = &value
 			return nil
-		}},
+		},
+		help: "sizes of the chunks that memory is cut into, rising: a-b-c"},
 	{name: "slab_chunk_max", class: ignored,
 		missing: "Missing slab_chunk_max argument",
 		set:     setChunkMax},

@@ -814,6 +814,18 @@ func TestLargePages(t *testing.T) {
 	p.end(t, unix.SIGTERM)
 }
 
+func TestSlabSizes(t *testing.T) {
+	p := start(t, "-p", "-1", "-o", "slab_sizes=104-200-400-800")
+	addr := p.tcp(t)
+	for value, class := range map[int]string{1: "cls=1 ", 120: "cls=2 ", 300: "cls=3 ", 700: "cls=4 ", 800: "cls=5 "} {
+		ask(t, "tcp", addr, fmt.Sprintf("set k%d 0 0 %d\r\n%s", value, value, strings.Repeat("v", value)))
+		if got := ask(t, "tcp", addr, fmt.Sprintf("me k%d", value)); !strings.Contains(got, class) {
+			t.Errorf("%d bytes: got %q want %s", value, got, class)
+		}
+	}
+	p.end(t, unix.SIGTERM)
+}
+
 func TestVerboseShowsTheRuntime(t *testing.T) {
 	p := start(t, "-p", "-1", "-v")
 	p.tcp(t)

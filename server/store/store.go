@@ -19,6 +19,7 @@ type Config struct {
 	NoCAS        bool    // -C: items count as without a CAS in ItemMaxBytes
 	GrowthFactor float64 // -f: memcached's class table; 0 is Quarry's own
 	ChunkMin     int     // -n: with GrowthFactor, bytes of the smallest item. 48
+	ChunkSizes   []int   // -o slab_sizes: bytes of chunks, rising, in place of GrowthFactor
 	Policy       Policy  // how an order chooses what goes. TinyLFU
 	PageBytes    int     // 0 by rule, see pageBytesFor
 	LargePages   bool    // -L: of the system, for items and index
@@ -127,7 +128,10 @@ func Open(c Config) (*Store, error) {
 		budget: slab.NewBudget(c.LimitBytes),
 		table:  slab.OwnClasses(c.PageBytes),
 	}
-	if c.GrowthFactor != 0 {
+	switch {
+	case len(c.ChunkSizes) > 0:
+		s.table = slab.ListClasses(c.PageBytes, c.ChunkSizes)
+	case c.GrowthFactor != 0:
 		s.table = slab.FactorClasses(c.PageBytes, itemHeaderMemcached+c.ChunkMin, c.GrowthFactor)
 	}
 	s.automove.Store(true)
