@@ -40,14 +40,15 @@ func (g *clockGuard) check(own, wall store.Time) {
 	if !g.distrusted.Load() && -g.skew <= d && d <= g.skew {
 		return
 	}
-	g.judge(own, d)
+	g.judge(own, wall)
 }
 
 // judge is check where something is wrong, or was.
-func (g *clockGuard) judge(own, d store.Time) {
+func (g *clockGuard) judge(own, wall store.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	offset := store.Time(g.offset.Load())
+	d := wall - own - offset
 	switch {
 	case -g.skew <= d && d <= g.skew:
 		if g.distrusted.Load() {

@@ -152,6 +152,9 @@ func (l *loop) arrived(c *conn, p []byte) gnet.Action {
 func (l *loop) turn(c *conn, p []byte) gnet.Action {
 	w := l.w
 	for batches := 1; ; batches++ {
+		if batches > 1 {
+			w.now = l.srv.now() // the process may have been stopped since
+		}
 		n, v := c.session.feed(w, p)
 		p = p[n:]
 		c.noteState()

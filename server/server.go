@@ -189,6 +189,7 @@ func New(c Config) (*Server, error) {
 	s.enableCrawler(!x.NoLRUCrawler)
 	s.debug.init(s)
 	s.started = s.clock()
+	st.LoseFloors(s.started)
 	if err := s.initTLS(); err != nil {
 		_ = st.Close()
 		return nil, err

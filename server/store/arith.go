@@ -56,6 +56,9 @@ func (s *Store) Arith(k Key, o *ArithOptions, now Time, v Visitor) Status {
 
 func (sh *shard) arithMiss(k Key, o *ArithOptions, now Time, v Visitor) Status {
 	if !o.Vivify {
+		if sh.records.n > 0 {
+			sh.endToken(k, now) // the source may have counted
+		}
 		if o.Decr {
 			sh.n.decrMisses++
 		} else {
@@ -114,6 +117,7 @@ func (sh *shard) writeNumber(it item, k Key, digits []byte, o *ArithOptions, now
 	copy(sh.a.Bytes(grown.valueOff(), len(digits)), digits)
 	if sh.usesFresh() {
 		sh.supersede(k, grown, now)
+		sh.inherit(grown, it)
 	}
 	if sh.a.Tag(it.r).State() >= slab.StateItem {
 		sh.unlink(sh.item(it.r), k.Hash)

@@ -92,8 +92,14 @@ func (b *budget) advance(now Time) {
 	}
 	for ; b.now < now; b.now++ {
 		i := (b.now + 1) % endsMillis
+		if b.ends[i] == 0 {
+			continue
+		}
 		b.out -= int(b.ends[i])
 		b.ends[i] = 0
+		if b.adapt != nil {
+			b.adapt.cut(b.now + 1) // nothing came back in all its time
+		}
 	}
 }
 
@@ -238,7 +244,14 @@ func (a *adapter) filled(took, now Time) {
 	switch {
 	case a.recent <= a.base*adaptSlow:
 		a.limitNow = min(a.limitNow+1/a.limitNow, adaptMax)
-	case now-a.cutAt >= Time(a.recent):
+	default:
+		a.cut(now)
+	}
+}
+
+// cut takes a part off the limit, once a round.
+func (a *adapter) cut(now Time) {
+	if now-a.cutAt >= Time(a.recent) {
 		a.limitNow = max(a.limitNow*adaptCut, adaptMin)
 		a.cutAt = now
 	}

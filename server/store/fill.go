@@ -211,12 +211,22 @@ func (sh *shard) supersede(k Key, it item, now Time) {
 	}
 }
 
-// unversion is supersede for an item whose value was changed in place.
+// unversion is supersede for an item whose value was changed in place. What is
+// left of the value was read when it was read, so its deadlines stay.
 func (sh *shard) unversion(it item, k Key, now Time) {
 	sh.endToken(k, now)
 	if it.tag&hasExtra != 0 {
 		x := it.extra()
-		it.setExtra(&extra{floor: x.floor, raised: x.raised, ttl: x.ttl}, 0)
+		it.setExtra(&extra{floor: x.floor, raised: x.raised, ttl: x.ttl, Deadlines: x.Deadlines}, Time(sh.s.fresh.offset.Load()))
+	}
+}
+
+// inherit gives it, which was made of the value of old, old's deadlines.
+func (sh *shard) inherit(it, old item) {
+	if x := old.extra(); x.Hard|x.Soft != 0 && it.tag&hasExtra != 0 {
+		n := it.extra()
+		n.Deadlines, n.ttl = x.Deadlines, x.ttl
+		it.setExtra(&n, Time(sh.s.fresh.offset.Load()))
 	}
 }
 

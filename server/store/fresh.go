@@ -342,6 +342,16 @@ func (s *Store) Rebase(offset Time, now Time) {
 	s.SetDeadlineClock(offset, true)
 }
 
+// LoseFloors says that floors from before now are not there, as is so at the
+// start of an empty store: for as long as floors are kept they are unknown.
+func (s *Store) LoseFloors(now Time) {
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		sh.unknownUntil = now + Time(s.fresh.cfg.RetentionMillis)
+		sh.mu.Unlock()
+	}
+}
+
 // deadlineTime is the moment at which deadlines are judged.
 func (sh *shard) deadlineTime(now Time) Time { return now + Time(sh.s.fresh.offset.Load()) }
 

@@ -65,7 +65,7 @@ func (sh *shard) show(it item, now Time) *Item {
 	v.OldTTL = v.TTL
 	if it.tag&hasExtra != 0 {
 		x := it.extra()
-		v.Versioned = true
+		v.Versioned = x.version|x.floor != 0 || x.Deadlines != Deadlines{} || x.absent
 		v.Version, v.Floor, v.Deadlines, v.Absent = x.version, x.floor, x.Deadlines, x.absent
 	}
 	if sh.s.cfg.NoCAS {
@@ -122,7 +122,7 @@ func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
 	before := it.expiry()
 	if o.Touch {
 		sh.setExpiry(it, o.Expiry)
-		view.TTL = ttl(o.Expiry, now)
+		view.TTL = ttl(it.expiry(), now)
 	}
 	if it.tag&winSent == 0 && !o.NoWin {
 		expiry := it.expiry()
@@ -173,6 +173,11 @@ func (sh *shard) vivify(k Key, value []byte, expiry uint32, hasCAS bool, cas uin
 	sh.noteInsert(l.class)
 	if sh.usesFresh() {
 		sh.supersedeNew(k, it, now)
+	}
+	if len(value) == 0 && it.tag&hasExtra != 0 {
+		x := it.extra()
+		x.stub = true
+		it.setExtra(&x, 0)
 	}
 	sh.link(it, k.Hash, hasCAS, cas, now)
 	return sh.item(r), true
@@ -247,8 +252,8 @@ func (sh *shard) emptied(old item, k Key, o *DeleteOptions, now Time) (item, boo
 	binary := old.tag & keyBinary
 	sh.pins[old.r]++
 	defer sh.unpin(old.r)
-	// Where grants are in use, they must see that it is a stub.
-	l := sh.s.layoutFor(len(k.Bytes), 0, o.Flags, sh.usesFresh())
+	// Who asks for a grant must see that it is a stub.
+	l := sh.s.layoutFor(len(k.Bytes), 0, o.Flags, true)
 	r := sh.alloc(l.class, now)
 	if r == 0 {
 		return item{}, false
@@ -259,12 +264,10 @@ func (sh *shard) emptied(old item, k Key, o *DeleteOptions, now Time) (item, boo
 	}
 	it := sh.init(r, l, k.Bytes, 0, o.Flags, expiry, now.Seconds())
 	it.setTag(it.tag | binary)
-	if it.tag&hasExtra != 0 {
-		sh.supersede(k, it, now)
-		x := it.extra()
-		x.stub = true
-		it.setExtra(&x, 0)
-	}
+	sh.supersede(k, it, now)
+	x := it.extra()
+	x.stub = true
+	it.setExtra(&x, 0)
 	if sh.a.Tag(old.r).State() >= slab.StateItem {
 		sh.unlink(sh.item(old.r), k.Hash)
 	}

@@ -84,12 +84,13 @@ func (sh *shard) lookup(k Key, o *GetOptions, now Time, v Visitor) Status {
 		sh.takeGrant(k, a, class, now)
 	case x.Soft != 0 && sh.isEarly(&x, at):
 		// Nobody is told to wait, or that there is none: the value is fresh.
-		var early Ask
-		early.MaxMillis = a.MaxMillis
+		early := Ask{MaxMillis: a.MaxMillis}
+		waits, denials := sh.fresh.Waits, sh.fresh.Denials
 		if sh.takeGrant(k, &early, GrantBackground, now) {
 			sh.fresh.GrantsEarly++
 			a.Granted, a.Token, a.LifeMillis = true, early.Token, early.LifeMillis
 		}
+		sh.fresh.Waits, sh.fresh.Denials = waits, denials
 	}
 	if !value {
 		sh.missed(k, o)

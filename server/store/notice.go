@@ -21,19 +21,18 @@ func (s *Store) Notice(k Key, version uint64, takedown bool, now Time) Status {
 		sh.endToken(k, now)
 		sh.fresh.Raises++
 	}
-	if found && x.version < version {
-		switch {
-		case takedown || x.absent:
-			sh.unlink(it, k.Hash)
-			found = false
-		default:
-			if it.tag&hasExtra == 0 && newer {
-				it = sh.withExtra(it, k, now)
-				x = it.extra()
-			}
-			it.setTag(it.tag | stale | winSent)
-			sh.renewCAS(&it, false, 0)
+	switch {
+	case !found || x.version >= version:
+	case takedown || x.absent:
+		sh.unlink(it, k.Hash)
+		found = false
+	case newer: // else it is marked already, or is no version at all
+		if it.tag&hasExtra == 0 {
+			it = sh.withExtra(it, k, now)
+			x = it.extra()
 		}
+		it.setTag(it.tag | stale | winSent)
+		sh.renewCAS(&it, false, 0)
 	}
 	if !newer {
 		return OK

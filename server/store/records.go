@@ -171,6 +171,9 @@ func (rs *records) dueAt(r *record) Time {
 		return r.grant.ends
 	}
 	t := r.grant.next
+	if r.grant.pause != 0 {
+		t += tokenKept // so that loaders that go on failing are held back
+	}
 	if r.floor != 0 {
 		t = max(t, r.raised+rs.retention)
 	}

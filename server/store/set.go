@@ -12,6 +12,12 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 		sh.mu.Unlock()
 		return SetResult{Status: Refused, Reason: why}
 	}
+	if o.Fill != nil && o.Fill.Kind == FillRevalidate {
+		defer sh.mu.Unlock()
+		it, _, _ := sh.stored(k, now)
+		rec, _ := sh.redeem(k, o.Fill, now)
+		return sh.revalidate(it, rec, o.Fill, o, now) // it needs no room
+	}
 	l := s.layoutFor(len(k.Bytes), len(value), o.Flags, o.Fill != nil || sh.needsExtra(k))
 	if l.marks&chained != 0 {
 		// Large values take the way of those that arrive in parts.
@@ -142,6 +148,9 @@ func (sh *shard) commitNew(it item, h uint64, o *SetOptions, now Time) SetResult
 			sh.setExpiry(it, o.VivifyExpiry)
 			return sh.storeNew(it, h, o, now)
 		}
+		if sh.records.n > 0 {
+			sh.endToken(Key{h, it.key()}, now) // the source may have it appended
+		}
 	}
 	sh.free(it)
 	return SetResult{Status: st}
@@ -206,6 +215,7 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 	}
 	if sh.usesFresh() {
 		sh.supersede(Key{h, both.key()}, both, now)
+		sh.inherit(both, old)
 	}
 	if sh.a.Tag(old.r).State() >= slab.StateItem {
 		sh.unlink(sh.item(old.r), h)

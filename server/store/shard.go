@@ -162,14 +162,14 @@ func (sh *shard) live(k Key, now Time) (item, bool) {
 func (sh *shard) liveExtra(it item, k Key, now Time) (item, bool) {
 	x := it.extra()
 	switch {
-	case x.Hard != 0 && sh.s.fresh.untrusted.Load(), x.absent:
+	case x.Hard != 0 && sh.s.fresh.untrusted.Load():
 		return item{}, false
 	case x.Hard != 0 && x.Hard <= sh.deadlineTime(now):
 		sh.n.getExpired++
 		sh.unlink(it, k.Hash)
 		return item{}, false
 	}
-	return it, true
+	return it, !x.absent
 }
 
 func isExpired(it item, second uint32) bool {
@@ -276,19 +276,15 @@ func (sh *shard) isGone(r slab.Ref, now Time) bool {
 // evict frees an item to make room for any other, which the balance between
 // classes learns from.
 func (sh *shard) evict(r slab.Ref, now Time) {
-	it := sh.item(r)
 	if !sh.isGone(r, now) {
+		it := sh.item(r)
 		sh.noteEvicted(sh.orderClass(it), it.tag)
-		if sh.records.n > 0 {
-			if k := (Key{sh.HashOf(r), it.key()}); k.Hash != sh.filling {
-				sh.endToken(k, now)
-			}
-		}
 	}
 	sh.remove(r, now)
 }
 
-// remove frees an item, and counts what it was.
+// remove frees an item, and counts what it was. The token of its key ends, unless
+// it is for a fill of that key that the room is.
 func (sh *shard) remove(r slab.Ref, now Time) {
 	it := sh.item(r)
 	second := now.Seconds()
@@ -313,6 +309,11 @@ func (sh *shard) remove(r slab.Ref, now Time) {
 		}
 		if sh.tenants != nil {
 			sh.tenants.charged(it).n.evicted++
+		}
+		if sh.records.n > 0 {
+			if k := (Key{sh.HashOf(r), it.key()}); k.Hash != sh.filling {
+				sh.endToken(k, now)
+			}
 		}
 	}
 	sh.unlink(it, sh.HashOf(r))
