@@ -18,8 +18,8 @@ import (
 // "tls", or "sasl", which is TCP with -S. The program gets the server's address
 // as its last argument, host:port or a path, for TLS in QUARRY_CA the path of
 // the certificate that signed the server's, and for SASL in QUARRY_USER and
-// QUARRY_PASSWORD what to log in with. What only this side can do it asks for in a line on its output, and
-// waits for one on its input:
+// QUARRY_PASSWORD what to log in with. What only this side can do it asks for
+// in a line on its output, and waits for one on its input:
 //
 //	advance N   the server's clock moves N seconds on
 //	restart     the server ends, and an empty one begins at the same address

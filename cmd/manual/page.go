@@ -105,9 +105,9 @@ func writeText(w *strings.Builder, text string) {
 	fmt.Fprintf(w, "%s\n", escape(line))
 }
 
-// escape makes text stand for itself.
+// escape makes text stand for itself. A long word may be broken after a comma.
 func escape(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, `-`, `\-`).Replace(text)
+	text = strings.NewReplacer(`\`, `\e`, `-`, `\-`, `, `, `, `, `,`, `,\:`).Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
 		text = `\&` + text
 	}

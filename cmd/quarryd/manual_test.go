@@ -64,17 +64,25 @@ func TestManualValues(t *testing.T) {
 	}
 }
 
+// TestManualLint asks mandoc, and groff as man runs it, what they think of it.
 func TestManualLint(t *testing.T) {
-	mandoc, err := exec.LookPath("mandoc")
-	if err != nil {
-		t.Skip("skipped: mandoc is not installed")
-	}
 	p := program(model(t))
 	p.Date = "2026-01-31" // a build without a commit has none
-	cmd := exec.Command(mandoc, "-Tlint", "-Wstyle")
-	cmd.Stdin = strings.NewReader(p.Page())
-	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("%v: %s", err, out)
+	for name, args := range map[string][]string{
+		"mandoc": {"-Tlint", "-Wstyle"},
+		"groff":  {"-man", "-Tutf8", "-ww", "-z"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, err := exec.LookPath(name)
+			if err != nil {
+				t.Skipf("skipped: %s is not installed", name)
+			}
+			cmd := exec.Command(path, args...)
+			cmd.Stdin = strings.NewReader(p.Page())
+			if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
 	}
 }
 

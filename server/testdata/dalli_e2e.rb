@@ -30,7 +30,11 @@ def ask(line)
 end
 
 address = ARGV.fetch(0)
-options = { down_retry_delay: 0.05, socket_failure_delay: 0.01 }
+# With a user in the environment the server wants a login.
+options = {
+  down_retry_delay: 0.05, socket_failure_delay: 0.01,
+  username: ENV['QUARRY_USER'], password: ENV['QUARRY_PASSWORD']
+}
 c = Dalli::Client.new(address, options)
 
 check 'get of a miss', c.get('miss'), nil
