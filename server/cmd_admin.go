@@ -81,7 +81,8 @@ func (s *session) flushAll(w *worker) {
 	w.ok()
 }
 
-// shutdown answers shutdown: the connection is closed, and the server ends.
+// shutdown answers shutdown: the connection is closed, and the server ends. What
+// graceful adds is that the items outlive it, with -e.
 func (s *session) shutdown(w *worker) {
 	r := &w.req
 	if !s.srv.cfg.EnableShutdown {
@@ -94,7 +95,7 @@ func (s *session) shutdown(w *worker) {
 		return
 	}
 	s.close(closeShutdown)
-	s.srv.askShutdown()
+	s.srv.askShutdown(graceful)
 }
 
 // refreshCerts answers refresh_certs: OK, or what is wrong with the new files.

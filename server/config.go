@@ -85,6 +85,10 @@ type Config struct {
 	AdminListen string // --admin-listen: port, or address with a port, of admin HTTP; "" is off
 	AdminPprof  bool   // --admin-pprof: profiles of the program there
 
+	MemoryFile    string // -e: path of the file that the items are in; "" is memory of the process
+	Recover       bool   // --recover: look for items in it after a crash too
+	ItemChecksums bool   // --item-checksums: 4 bytes more an item, to know which are whole then
+
 	NoDump   bool   // -X: no stats detail, no dumps of keys
 	Protocol string // -B: ascii, binary or auto; "" is ascii with AuthFile, binary with SASL, else auto
 	AuthFile string // -Y: file of users and passwords; "" lets everyone in

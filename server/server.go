@@ -60,6 +60,9 @@ type Server struct {
 
 	askOnce sync.Once
 	asked   chan struct{} // closed when a client said shutdown
+
+	askedGraceful bool        // set before asked is closed
+	saving        atomic.Bool // the items are to outlive the server, see CloseGracefully
 }
 
 // connCounts counts connections.
@@ -126,38 +129,10 @@ func New(c Config) (*Server, error) {
 			return nil, &ConfigError{flagSASLFile, d.SASLFile, err.Error(), ExitFailure}
 		}
 	}
-	policy, err := store.ParsePolicy(d.Extended.LRUPolicy)
-	if err != nil {
-		return nil, fmt.Errorf("server: %w", err)
-	}
-	st, err := store.Open(store.Config{
-		LimitBytes:   int64(d.MemoryMB) << 20,
-		Loops:        d.Threads,
-		ItemMaxBytes: d.ItemMaxBytes,
-		NoEvict:      d.NoEvict,
-		NoCAS:        d.NoCAS,
-		GrowthFactor: d.GrowthFactor,
-		TrackSizes:   d.Extended.TrackSizes,
-		ChunkMin:     d.ChunkMin,
-		ChunkSizes:   d.Extended.SlabSizes,
-		Tenants: store.TenantConfig{
-			Delimiter:  d.TenantDelimiter,
-			Quotas:     d.TenantQuotas,
-			Default:    d.TenantDefault,
-			TrackedMax: d.TenantsTracked,
-		},
-		Fresh:      d.Fresh,
-		Policy:     policy,
-		LargePages: d.LargePages,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("server: %w", err)
-	}
 	s := &Server{
 		cfg:       d,
 		log:       d.Logger,
 		clock:     d.Clock,
-		store:     st,
 		saslUsers: users,
 		stop:      make(chan struct{}),
 		cancel:    func() {},
@@ -169,8 +144,7 @@ func New(c Config) (*Server, error) {
 	if n := s.buffers.repliesMax; n > 0 && (s.batchMax == 0 || n < s.batchMax) {
 		s.batchMax = n
 	}
-	s.guard.store, s.guard.log, s.guard.wall = st, d.Logger, d.Wall
-	s.guard.skew = store.Time(st.SkewMaxMillis())
+	s.guard.log, s.guard.wall = d.Logger, d.Wall
 	if c.Clock == nil && c.Wall == nil {
 		s.epoch = newEpoch()
 		s.clock = func() store.Time { return s.epoch.at(time.Now()) }
@@ -181,17 +155,18 @@ func New(c Config) (*Server, error) {
 	x := &d.Extended
 	s.automove.level, s.automove.window = x.SlabAutomove, x.SlabAutomoveWindow
 	s.automove.ratio, s.automove.freeRatio = x.SlabAutomoveRatio, x.SlabAutomoveFreeRatio
-	s.obeyAutomove()
 	s.lru.lruFigures = newLRUFigures(&c.Extended)
-	s.store.Tune(s.lru.tuning())
 	s.crawler.sleepMicros, s.crawler.itemsMax = x.LRUCrawlerSleepMicros, x.LRUCrawlerItemsMax
 	s.crawler.crawls = make(chan *store.PageWalk, 1)
-	s.enableCrawler(!x.NoLRUCrawler)
 	s.debug.init(s)
 	s.started = s.clock()
-	st.LoseFloors(s.started)
 	if err := s.initTLS(); err != nil {
-		_ = st.Close()
+		return nil, err
+	}
+	if d.MemoryFile != "" {
+		return s, nil // Start opens the file, as the user that the server runs as
+	}
+	if err := s.openStore(); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -227,6 +202,12 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	if err := s.listenAdmin(ctx); err != nil {
 		return err
+	}
+	// Not before it is known that the server can start: metadata is read once.
+	if s.store == nil {
+		if err := s.openStore(); err != nil {
+			return err
+		}
 	}
 	for range s.cfg.Threads {
 		l, err := newLoop(s)
@@ -276,9 +257,10 @@ func (s *Server) Reload() {
 }
 
 // askShutdown is what the command shutdown does, if -A allows it.
-func (s *Server) askShutdown() {
+func (s *Server) askShutdown(graceful bool) {
 	s.askOnce.Do(func() {
-		s.log.Info("a client asks for shutdown")
+		s.log.Info("a client asks for shutdown", "graceful", graceful)
+		s.askedGraceful = graceful
 		close(s.asked)
 	})
 }
@@ -286,6 +268,10 @@ func (s *Server) askShutdown() {
 // ShutdownAsked is closed when a client has sent shutdown, and may. Closing
 // the server is left to its owner.
 func (s *Server) ShutdownAsked() <-chan struct{} { return s.asked }
+
+// GracefulAsked reports whether what closed ShutdownAsked was a shutdown
+// graceful: CloseGracefully is to follow.
+func (s *Server) GracefulAsked() bool { return s.askedGraceful }
 
 // Wait returns when the server has been closed.
 func (s *Server) Wait() { <-s.closed }
@@ -330,9 +316,7 @@ func (s *Server) shutDown() {
 		s.admin.close()
 	}
 	s.debug.close()
-	if err := s.store.Close(); err != nil {
-		s.log.Warn("store closed", "error", err)
-	}
+	s.closeStore()
 	if s.serving.Load() {
 		s.log.Info("stopped")
 	}

@@ -125,7 +125,7 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 	l.num("time_in_listen_disabled_us", c.ListenDisabledMicros)
 	l.num("threads", uint64(s.cfg.Threads))
 	l.num("conn_yields", n.yields)
-	l.num("hash_power_level", uint64(st.IndexLevel))
+	l.num("hash_power_level", hashPower(st.IndexItemsMax, s.cfg.Extended.HashPower))
 	l.num("hash_bytes", uint64(st.IndexBytes))
 	l.num("hash_is_expanding", 0) // a bucket at a time, with an insert
 	if !s.cfg.Extended.NoSlabReassign {
@@ -172,6 +172,24 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 		l.num("lru_bumps_dropped", 0)
 	}
 	return append(l, statsEnd...)
+}
+
+// hashPowerMin is what memcached's table begins with, log2 of its buckets.
+// Source: HASHPOWER_DEFAULT.
+const hashPowerMin = 16
+
+// hashPower is the log2 of the buckets of a memcached whose table has grown as
+// far as our index has, whose buckets are others: it doubles when there are
+// 1.5 items a bucket.
+func hashPower(itemsMax uint64, first int) uint64 {
+	power := uint64(hashPowerMin)
+	if first > 0 {
+		power = uint64(first)
+	}
+	for itemsMax > 3<<power/2 {
+		power++
+	}
+	return power
 }
 
 // abortNames are memcached's words for why a page did not move.

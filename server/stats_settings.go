@@ -70,7 +70,7 @@ func (s *Server) appendSettings(dst []byte) []byte {
 	l.fixed("slab_automove_freeratio", automoveFreeRatio, 3)
 	l.tlsSettings(&c.TLS)
 	l.num("num_napi_ids", 0)
-	l.text("memory_file", "(null)")
+	l.text("memory_file", orNull(c.MemoryFile))
 	l.num("client_flags_size", 4)
 	return append(l, statsEnd...)
 }

@@ -31,6 +31,8 @@ type Arena struct {
 	pages   []page
 	classes []class
 
+	ledger *Ledger // of the pages, nil: nothing of the arena outlives it
+
 	idle     []uint32 // pages of no class, in the budget
 	returned []uint32 // pages of no class, given back to the budget
 	nEmpty   int      // pages of a class with no chunk in use
@@ -44,20 +46,29 @@ const idlePagesMax = 16
 // NewArena reserves address space for at most reserve bytes of pages (at
 // most ArenaMaxBytes) and takes nothing of it yet.
 func NewArena(t *Classes, b *Budget, reserve int64) (*Arena, error) {
-	pageBytes := int64(t.pageBytes)
-	// Page 0 is never used: Ref 0 is no chunk.
-	reserve = min(reserve/pageBytes*pageBytes+pageBytes, ArenaMaxBytes)
-	m, err := Reserve(reserve)
+	m, err := Reserve(arenaBytes(t, reserve))
 	if err != nil {
 		return nil, err
 	}
+	return newArena(t, b, m), nil
+}
+
+// arenaBytes is the address space that an arena needs for reserve bytes of
+// pages.
+func arenaBytes(t *Classes, reserve int64) int64 {
+	pageBytes := int64(t.pageBytes)
+	// Page 0 is never used: Ref 0 is no chunk.
+	return min(reserve/pageBytes*pageBytes+pageBytes, ArenaMaxBytes)
+}
+
+func newArena(t *Classes, b *Budget, m *Memory) *Arena {
 	a := &Arena{Memory: m, table: t, budget: b, pages: make([]page, 1, 64)}
 	a.pages[0].class = none
 	for 1<<(a.shift+3) < t.pageBytes {
 		a.shift++
 	}
 	a.classes = make([]class, t.Len())
-	return a, nil
+	return a
 }
 
 // Close gives all memory back. The arena is of no use afterwards.
@@ -99,6 +110,9 @@ func (a *Arena) ClassOf(r Ref) int { return int(a.pages[a.PageOf(r)].class) }
 
 // ChunkBytes is the size of chunk r.
 func (a *Arena) ChunkBytes(r Ref) int { return a.table.Bytes(a.ClassOf(r)) }
+
+// Room is what chunk r holds beside its tail.
+func (a *Arena) Room(r Ref) int { return a.table.Room(a.ClassOf(r)) }
 
 // Alloc takes a chunk of class c: a freed one, one not carved yet, or one of
 // a new page. False means that the arena has no room for it. The links and
@@ -188,6 +202,9 @@ func (a *Arena) addPage(c int) bool {
 		return false
 	}
 	a.pages[n] = page{class: uint8(c), backed: true}
+	if a.ledger != nil {
+		a.enter(n, c)
+	}
 	a.nEmpty++
 	k := &a.classes[c]
 	k.carve = n
@@ -205,17 +222,19 @@ func (a *Arena) takePage() (uint32, bool) {
 	if !a.budget.take(pageBytes) {
 		return 0, false
 	}
-	if i := len(a.returned) - 1; i >= 0 {
-		n := a.returned[i]
-		a.returned = a.returned[:i]
-		return n, true
-	}
 	n := uint32(len(a.pages))
-	if err := a.Commit(int64(n+1) * pageBytes); err != nil {
+	if i := len(a.returned) - 1; i >= 0 {
+		n = a.returned[i]
+	}
+	if a.Commit(int64(n+1)*pageBytes) != nil || a.Back(int64(n)*pageBytes, pageBytes) != nil {
 		a.budget.give(pageBytes)
 		return 0, false
 	}
-	a.pages = append(a.pages, page{class: none, backed: true})
+	if n < uint32(len(a.pages)) {
+		a.returned = a.returned[:len(a.returned)-1]
+	} else {
+		a.pages = append(a.pages, page{class: none, backed: true})
+	}
 	return n, true
 }
 
@@ -368,6 +387,9 @@ func (a *Arena) FinishEmptying() {
 
 func (a *Arena) idlePage(n uint32) {
 	a.pages[n] = page{class: none, backed: true}
+	if a.ledger != nil {
+		a.ledger.set(n, none)
+	}
 	a.idle = append(a.idle, n)
 	if len(a.idle) > idlePagesMax {
 		a.ReturnIdle(idlePagesMax / 2)

@@ -31,6 +31,7 @@ const (
 type Classes struct {
 	pageBytes int
 	bytes     []uint32
+	tailBytes int
 	// bySize[n] is the smallest class whose chunk holds 8n bytes.
 	bySize []uint8
 }
@@ -113,6 +114,14 @@ func newClasses(pageBytes int, sizes []uint32) *Classes {
 	return t
 }
 
+// WithTail is a table with the same chunks, of which the last n bytes are the
+// user's: For, Room and Largest leave them out.
+func (t *Classes) WithTail(n int) *Classes {
+	with := *t
+	with.tailBytes = n
+	return &with
+}
+
 // Len is the number of classes.
 func (t *Classes) Len() int { return len(t.bytes) }
 
@@ -125,10 +134,16 @@ func (t *Classes) Bytes(c int) int { return int(t.bytes[c]) }
 // PerPage is the number of chunks of class c in a page.
 func (t *Classes) PerPage(c int) int { return t.pageBytes / int(t.bytes[c]) }
 
-// Largest is the size of the largest chunk in bytes.
-func (t *Classes) Largest() int { return int(t.bytes[len(t.bytes)-1]) }
+// TailBytes is how much at the end of each chunk is the user's.
+func (t *Classes) TailBytes() int { return t.tailBytes }
 
-// For is the smallest class whose chunks hold n bytes; n is at most Largest.
+// Room is what a chunk of class c holds beside its tail.
+func (t *Classes) Room(c int) int { return int(t.bytes[c]) - t.tailBytes }
+
+// Largest is the most that a chunk holds beside its tail, in bytes.
+func (t *Classes) Largest() int { return t.Room(len(t.bytes) - 1) }
+
+// For is the smallest class with room for n bytes; n is at most Largest.
 func (t *Classes) For(n int) int {
-	return int(t.bySize[(n+chunkAlignBytes-1)/chunkAlignBytes])
+	return int(t.bySize[(n+t.tailBytes+chunkAlignBytes-1)/chunkAlignBytes])
 }

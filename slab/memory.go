@@ -45,15 +45,40 @@ func (m *Memory) Commit(n int64) error {
 	return nil
 }
 
+// Back makes sure that there is space for [off, off+n), where memory comes
+// from a file: it fails when the file system is full.
+func (m *Memory) Back(off, n int64) error {
+	if m.file == nil {
+		return nil
+	}
+	if err := m.file.back(m.fileOff+off, n); err != nil {
+		return fmt.Errorf("slab: %d bytes of the memory file: %w", n, err)
+	}
+	return nil
+}
+
+// Populate reads [off, off+n) from the file, if memory comes from one, all at
+// once instead of bit by bit with the first accesses.
+func (m *Memory) Populate(off, n int64) {
+	size := int64(os.Getpagesize())
+	if from, to := off/size*size, min((off+n+size-1)/size*size, m.reserved); m.file != nil && from < to {
+		populate(m.raw[from:to])
+	}
+}
+
 // Discard gives the memory behind [off, off+n) back to the system, as far as
 // it covers whole pages of the system's. What the range holds afterwards is
 // not defined.
 func (m *Memory) Discard(off, n int64) {
 	size := int64(os.Getpagesize())
 	from, to := (off+size-1)/size*size, (off+n)/size*size
-	if from < to {
-		discard(m.raw[from:to])
+	if from >= to {
+		return
 	}
+	if m.file != nil {
+		m.file.punch(m.fileOff+from, to-from)
+	}
+	discard(m.raw[from:to])
 }
 
 // Release ends the memory. Every view of it is invalid from then on.

@@ -22,6 +22,9 @@ type Memory struct {
 	reserved  int64
 	committed int64
 	raw       []byte // what was mapped, for Release
+
+	file    *File // nil: none
+	fileOff int64 // where in the file it begins
 }
 
 func (m *Memory) at(off, n uint64) unsafe.Pointer {

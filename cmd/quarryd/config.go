@@ -93,6 +93,12 @@ func (f *flags) apply(x *extended) {
 	x.NoDump = f.NoDump
 	x.AdminListen = f.AdminListen
 	x.AdminPprof = f.AdminPprof
+	x.MemoryFile = f.MemoryFile
+	x.Recover = f.Recover
+	x.ItemChecksums = f.ItemChecksums
+	if x.MemoryFile == "" && (x.Recover || x.ItemChecksums) {
+		x.warn("--recover and --item-checksums have no effect without -e")
+	}
 }
 
 // interfaces drops every -l that stands in the ones before it already, as

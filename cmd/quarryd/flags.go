@@ -50,7 +50,7 @@ type flags struct {
 	NoDump     bool      `short:"X" name:"disable-dumping" help:"disable stats cachedump, stats detail, and lru_crawler metadump"`
 	NoWatch    bool      `short:"W" name:"disable-watch" help:"disable watch commands (live logging)"`
 	AuthFile   *string   `short:"Y" placeholder:"file" help:"enable ASCII protocol authentication. format:\nuser:pass\\nuser2:pass2\\n\nread again on SIGHUP"`
-	MemoryFile noValue   `short:"e" refused:"quarryd: -e: this server is not built with warm restarts" hidden:""`
+	MemoryFile string    `short:"e" name:"memory-file" placeholder:"file" help:"keep items in <file>, which should be on a ram disk, so that\nthey are back after a restart (stop with SIGUSR1)"`
 	TLS        bool      `short:"Z" name:"enable-ssl" help:"enable TLS/SSL"`
 	Extended   []string  `short:"o" sep:"none" placeholder:"list" help:"comma separated list of extended options\nmost options have a 'no_' prefix to disable"`
 	NAPIIDs    number    `short:"N" name:"napi-ids" positive:"Maximum number of NAPI IDs must be greater than 0" unused:"-N: connections are not spread by NIC queue" placeholder:"num" help:"number of napi ids: accepted, without effect"`
@@ -61,6 +61,9 @@ type flags struct {
 	TenantQuota     []string        `own:"" sep:"none" placeholder:"name=limits" help:"what a tenant may use, for example\nweb=memory:64m,value:100k,rate:1000\nmemory: bytes of its items; beyond, it evicts its own\nvalue: bytes of one value\nrate: new keys a second; grants: to fill, out at once\ncan be given for many tenants"`
 	TenantDefault   *string         `own:"" placeholder:"limits" help:"the same for each tenant that has no quota of its own;\ntenants that are not tracked have it together"`
 	TenantTracked   number          `own:"" placeholder:"num" default:"256" positive:"quarryd: --tenant-tracked: want a number greater than 0" help:"tenants without a quota of their own that a shard keeps\naccount of, the largest ones (default: 256)"`
+
+	Recover       bool `own:"" help:"with -e: keep what is found whole after a crash"`
+	ItemChecksums bool `own:"" help:"with -e: 4 bytes more for each item, so that after a\ncrash every value is known to be whole"`
 
 	GrantMaxMS         number   `own:"" name:"grant-max-ms" placeholder:"ms" default:"1000" positive:"quarryd: --grant-max-ms: want a number greater than 0" help:"the longest life of a grant to fill a key (default: 1000)"`
 	FillRateForeground number   `own:"" placeholder:"num" help:"grants in any second to callers that wait for the value\n(default: no limit)"`
@@ -189,12 +192,8 @@ func (i *itemSize) Decode(ctx *kong.DecodeContext) error {
 	return err
 }
 
-// noSwitch is a switch that this server does not have, noValue one with a
-// value. The tag refused says so.
-type (
-	noSwitch bool
-	noValue  string
-)
+// noSwitch is a switch that this server does not have. The tag refused says so.
+type noSwitch bool
 
 // Decode implements kong.MapperValue.
 func (*noSwitch) Decode(ctx *kong.DecodeContext) error {
@@ -203,11 +202,6 @@ func (*noSwitch) Decode(ctx *kong.DecodeContext) error {
 
 // IsBool implements kong.BoolMapperValue.
 func (*noSwitch) IsBool() bool { return true }
-
-// Decode implements kong.MapperValue.
-func (*noValue) Decode(ctx *kong.DecodeContext) error {
-	return refuse(exitUsage, "%s", ctx.Value.Tag.Get("refused"))
-}
 
 // unused lists what the given flags that do nothing say about it.
 func unused(model *kong.Application) []string {

@@ -142,20 +142,24 @@ func (f *flags) serve(cfg server.Config) error {
 	}
 
 	notify(daemon.SdNotifyReady)
+	graceful := false
 	for serving := true; serving; {
 		select {
 		case <-reload:
 			srv.Reload()
 		case s := <-ended:
-			if s == unix.SIGUSR1 {
-				slog.Info("Gracefully stopping")
-			}
-			serving = false
+			serving, graceful = false, s == unix.SIGUSR1
 		case <-srv.ShutdownAsked():
-			serving = false
+			serving, graceful = false, srv.GracefulAsked()
 		}
 	}
 	notify(daemon.SdNotifyStopping)
+	if graceful {
+		// It takes as long as the medium of -e takes; a second signal ends it.
+		signal.Reset(unix.SIGINT, unix.SIGTERM)
+		slog.Info("Gracefully stopping")
+		return srv.CloseGracefully(context.Background())
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	return srv.Close(ctx)

@@ -146,7 +146,6 @@ func TestRefusals(t *testing.T) {
 		{args: "-Y ''", code: 1, text: "Could not open authfile [] for reading, error no such file or directory\n", ours: true},
 		{args: "-Y /dev/null -B auto", code: 64, text: "ERROR: You cannot allow the BINARY protocol while using ascii authentication tokens.\n"},
 		{args: "-Y /dev/null -U 5", code: 64, text: "Cannot use UDP with ascii authentication enabled (-U 0 to disable)\n"},
-		{args: "-e /x", code: 64, text: "quarryd: -e: this server is not built with warm restarts\n", ours: true},
 		{args: "-S", code: 64, text: "quarryd: --sasl-file \"\": -S needs a file of users: this flag, or $MEMCACHED_SASL_PWDB\n", ours: true},
 		{args: "-S --sasl-file /nowhere", code: 1, text: "quarryd: --sasl-file /nowhere: open /nowhere: no such file or directory\n", ours: true},
 		{args: "--sasl-file /nowhere", code: 64, text: "quarryd: --sasl-file /nowhere: is of no use without -S\n", ours: true},
@@ -314,6 +313,7 @@ func TestHelp(t *testing.T) {
 		"-A, --enable-shutdown     enable ascii \"shutdown\" command",
 		"-vv                       very verbose (also print client commands/responses)",
 		"-h, --help                print this help and exit",
+		"-e, --memory-file=<file>  keep items in <file>, which should be on a ram disk, so that",
 		"-D <char>     Use <char> as the delimiter between key prefixes and IDs.",
 		"              This is used for per-prefix stats reporting. The default is",
 		"--tenant-delimiter=<char>        what stands before the first <char> of a key is the",
@@ -329,7 +329,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("no line %q", want)
 		}
 	}
-	for _, word := range []string{"ext_path", "proxy_", "memory-file", "no_drop_privileges"} {
+	for _, word := range []string{"ext_path", "proxy_", "no_drop_privileges"} {
 		if strings.Contains(strings.ToLower(got.stdout), word) {
 			t.Errorf("help has %q, which is refused or ignored", word)
 		}

@@ -93,14 +93,24 @@ func (sh *shard) showNumber(it item, value uint64, oldTTL int64, vivified bool, 
 // one's flags and TTL.
 func (sh *shard) writeNumber(it item, k Key, digits []byte, o *ArithOptions, now Time) (item, bool) {
 	if len(digits) <= it.valueLen() && (len(sh.pins) == 0 || sh.pins[it.r] == 0) {
+		// Where a file could be all that is left, a number that is half
+		// written must not look like an item.
+		state := it.tag.State()
+		if sh.s.file != nil {
+			it.setTag(it.tag.WithState(slab.StatePending))
+		}
 		b := sh.a.Bytes(it.valueOff(), it.valueLen())
 		for i := copy(b, digits); i < len(b); i++ {
 			b[i] = ' '
 		}
+		sh.seal(it)
 		if sh.usesFresh() {
 			sh.unversion(it, k, now)
 		}
 		sh.renewCAS(&it, o.HasNewCAS, o.NewCAS)
+		if sh.s.file != nil {
+			it.setTag(it.tag.WithState(state))
+		}
 		it.setAccess(now.Seconds())
 		return it, true
 	}
@@ -115,6 +125,7 @@ func (sh *shard) writeNumber(it item, k Key, digits []byte, o *ArithOptions, now
 	grown := sh.init(r, l, k.Bytes, len(digits), flags, expiry, now.Seconds())
 	grown.setTag(grown.tag | binary)
 	copy(sh.a.Bytes(grown.valueOff(), len(digits)), digits)
+	sh.seal(grown)
 	if sh.usesFresh() {
 		sh.supersede(k, grown, now)
 		sh.inherit(grown, it)

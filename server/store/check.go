@@ -26,6 +26,8 @@ import (
 //     the wheel, and the tokens that are out add up for the tenants.
 //  8. Items are counted by size as they are found, if they are counted.
 //  9. What Memory says of the pages adds up to what is held of the budget.
+//
+// 10. Every item is what a recovery would take for one, and sealed.
 func (s *Store) Check() error {
 	var errs []error
 	var held int64
@@ -102,6 +104,9 @@ func (sh *shard) check() []error {
 					bad("item %d with key %q is not in the index", it.r, it.key())
 				}
 				sized.add(it.footprint())
+				if _, ok := sh.sound(it); !ok || !sh.sealed(it) {
+					bad("item %d with key %q: sound %t, sealed %t", it.r, it.key(), ok, sh.sealed(it))
+				}
 				items[sh.orderClass(it)]++
 				mem[sh.orderClass(it)] += uint64(it.footprint())
 				payload[sh.orderClass(it)] += uint64(it.payload())
@@ -178,8 +183,8 @@ func (sh *shard) sweeperKnows(n, e uint32) bool {
 // checkPieces walks the pieces of an item.
 func (sh *shard) checkPieces(it item, owned map[slab.Ref]slab.Ref, bad func(string, ...any)) {
 	if it.tag&chained == 0 {
-		if n := it.footprint(); n > sh.a.ChunkBytes(it.r) {
-			bad("item %d has %d bytes in a chunk of %d", it.r, n, sh.a.ChunkBytes(it.r))
+		if n := it.footprint(); n > sh.a.Room(it.r) {
+			bad("item %d has %d bytes in a chunk for %d", it.r, n, sh.a.Room(it.r))
 		}
 		return
 	}
@@ -197,7 +202,7 @@ func (sh *shard) checkPieces(it item, owned map[slab.Ref]slab.Ref, bad func(stri
 		if got := sh.a.Prev(p); got != it.r {
 			bad("piece %d of item %d says it belongs to %d", p, it.r, got)
 		}
-		room += sh.a.ChunkBytes(p) - pieceHeaderBytes
+		room += sh.a.Room(p) - pieceHeaderBytes
 	}
 	if it.tag.State() != slab.StatePending && room < it.valueLen() {
 		bad("item %d has %d value bytes in pieces for %d", it.r, it.valueLen(), room)

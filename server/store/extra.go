@@ -39,6 +39,7 @@ const (
 	extraFillMax = 1<<24 - 1
 	extraAbsent  = 1 << 24
 	extraStub    = 1 << 25
+	extraMarks   = extraFillMax | extraAbsent | extraStub
 
 	deadlineMask = 1<<48 - 1
 )
@@ -81,6 +82,11 @@ func (it item) extra() extra {
 // that is earlier. offset is from Time to the clock of the deadlines.
 func (it item) setExtra(x *extra, offset Time) {
 	a, off := it.a, it.extraOff()
+	// Where a file could be all that is left, half of this must not look like
+	// an item.
+	tag := a.Tag(it.r)
+	a.SetTag(it.r, tag.WithState(slab.StatePending))
+	defer a.SetTag(it.r, tag)
 	a.PutU64(off, x.version)
 	a.PutU64(off+extraFloor, x.floor)
 	putDeadline(a, off+extraHard, x.Hard)

@@ -12,6 +12,7 @@ func (s *Store) FlushAll(at uint32, now Time) {
 		sh.enter(now)
 		if at > now.Seconds() {
 			sh.flushAt = at
+			sh.keepMarks()
 		} else {
 			sh.flush()
 		}
@@ -32,6 +33,7 @@ func (sh *shard) enter(now Time) {
 func (sh *shard) flush() {
 	sh.flushAt = 0
 	sh.flushed = sh.casOf(sh.seq)
+	sh.keepMarks()
 	sh.endTokens()
 	sh.sweepAll()
 	sh.freeExplicit(func(item) bool { return true })

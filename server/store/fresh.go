@@ -335,6 +335,7 @@ func (s *Store) Rebase(offset Time, now Time) {
 		sh.enter(now)
 		sh.endTokens()
 		sh.rebased = sh.casOf(sh.seq)
+		sh.keepMarks()
 		sh.sweepAll()
 		sh.freeExplicit(func(it item) bool { return it.extra().Hard != 0 })
 		sh.mu.Unlock()

@@ -170,6 +170,7 @@ func (sh *shard) vivify(k Key, value []byte, expiry uint32, hasCAS bool, cas uin
 	}
 	it := sh.init(r, l, k.Bytes, len(value), 0, expiry, now.Seconds())
 	copy(sh.a.Bytes(it.valueOff(), len(value)), value)
+	sh.seal(it)
 	sh.noteInsert(l.class)
 	if sh.usesFresh() {
 		sh.supersedeNew(k, it, now)
@@ -264,6 +265,7 @@ func (sh *shard) emptied(old item, k Key, o *DeleteOptions, now Time) (item, boo
 	}
 	it := sh.init(r, l, k.Bytes, 0, o.Flags, expiry, now.Seconds())
 	it.setTag(it.tag | binary)
+	sh.seal(it)
 	sh.supersede(k, it, now)
 	x := it.extra()
 	x.stub = true

@@ -73,6 +73,17 @@ func newIndex(itemsMax int64) (index, error) {
 	return x, x.mem.Commit(bucketBytes << indexLevelMin)
 }
 
+// resize makes an empty index one that has grown to a level and a split. False:
+// they make no sense, or there is no memory for it.
+func (x *index) resize(level, split uint32) bool {
+	if level < indexLevelMin || level > 31 || split >= 1<<level ||
+		x.mem.Commit((1<<level+int64(split))*bucketBytes) != nil {
+		return false
+	}
+	x.level, x.split = uint(level), split
+	return true
+}
+
 func (x *index) close() error {
 	if err := x.mem.Release(); err != nil {
 		return err

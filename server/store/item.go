@@ -21,6 +21,8 @@ import (
 //	    chain        8, only with chained: value length 4, first piece 4
 //	    key
 //	    value
+//	    ...
+//	 -4 checksum     4, only with Config.ItemChecksums: the end of the chunk
 //
 // The length in the tag is the value's; a chained item has it in its chain
 // header instead, and 0 in the tag. A piece has a header of its own:
@@ -145,7 +147,7 @@ func (it item) inFirst() int {
 	if it.tag&chained == 0 {
 		return it.tag.Length()
 	}
-	room := it.a.ChunkBytes(it.r) - int(it.valueOff()-it.r.Off())
+	room := it.a.Room(it.r) - int(it.valueOff()-it.r.Off())
 	return min(room, it.valueLen())
 }
 

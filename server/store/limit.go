@@ -1,10 +1,9 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
-
-	"github.com/quarrycache/quarry/slab"
 )
 
 // The limit can be changed while the store is in use, and pages can be moved
@@ -20,12 +19,16 @@ const (
 // LimitMax is what SetLimit can raise the limit to: address space was
 // reserved for as much.
 func (s *Store) LimitMax() int64 {
-	return int64(len(s.shards)) * min(reserveBytes(s.cfg.LimitBytes), slab.ArenaMaxBytes)
+	return int64(len(s.shards)) * s.cfg.reserveBytes()
 }
 
 // SetLimit changes the limit on item pages. A higher one holds at once; for a
-// lower one, Background evicts until it is reached.
+// lower one, Background evicts until it is reached. The limit of a store with a
+// File is the file's.
 func (s *Store) SetLimit(limit int64) error {
+	if s.file != nil {
+		return errLimitFixed
+	}
 	least := int64(len(s.shards)*s.cfg.PageBytes) * slabPagesMin
 	if limit < least || limit > s.LimitMax() {
 		return fmt.Errorf("store: limit of %d bytes: want %d to %d", limit, least, s.LimitMax())
@@ -33,6 +36,8 @@ func (s *Store) SetLimit(limit int64) error {
 	s.budget.SetLimit(limit)
 	return nil
 }
+
+var errLimitFixed = errors.New("store: the limit of a store in a file does not change")
 
 // SetAutomove says whether pages move to where they earn most (they do from
 // the start), or only when a class has nothing to give.

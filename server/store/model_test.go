@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -51,11 +53,19 @@ func TestStoreModel(t *testing.T) {
 		if rapid.Bool().Draw(t, "tenants") {
 			c.Tenants = modelTenants
 		}
+		if c.ItemChecksums = rapid.Bool().Draw(t, "checksums"); rapid.Bool().Draw(t, "file") {
+			dir, err := os.MkdirTemp("", "store")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(dir)
+			c.File, c.Recover = filepath.Join(dir, "items"), true
+		}
 		s, err := Open(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
+		defer func() { s.Close() }()
 		s.hastenTenants()
 		m := &model{items: map[string]*modelItem{}, now: noon}
 
@@ -118,6 +128,12 @@ func TestStoreModel(t *testing.T) {
 		}
 		var pins []Pin
 		var pinned []string
+		release := func() {
+			for i := range pins {
+				pins[i].Release()
+			}
+			pins, pinned = nil, nil
+		}
 
 		t.Repeat(map[string]func(*rapid.T){
 			"get": func(t *rapid.T) {
@@ -303,6 +319,14 @@ func TestStoreModel(t *testing.T) {
 					m.flushAt = 0
 				}
 			},
+			"restart": func(t *rapid.T) {
+				if c.File == "" || rapid.IntRange(0, 9).Draw(t, "rarely") > 0 {
+					return
+				}
+				release()
+				s = reopen(t, s, rapid.Bool().Draw(t, "crash"), m.now)
+				s.hastenTenants()
+			},
 			"sweep": func(t *rapid.T) { s.Sweep(m.now) },
 			"sweepStep": func(t *rapid.T) {
 				for _, sh := range s.shards {
@@ -322,7 +346,7 @@ func TestStoreModel(t *testing.T) {
 			},
 			"limit": func(t *rapid.T) {
 				s.SetLimit(int64(rapid.IntRange(8, 40).Draw(t, "pages")) << 10)
-				s.shrink(m.now)
+				s.shrink(m.now) // with a file the limit stays
 				if over := s.budget.Taken() - s.budget.Limit(); over > 0 && len(pins) == 0 {
 					t.Fatalf("%d bytes over the limit after shrinking", over)
 				}
@@ -347,9 +371,7 @@ func TestStoreModel(t *testing.T) {
 				}
 			},
 		})
-		for i := range pins {
-			pins[i].Release()
-		}
+		release()
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}

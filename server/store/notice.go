@@ -65,6 +65,7 @@ func (sh *shard) withExtra(old item, k Key, now Time) item {
 	}
 	it = sh.item(r)
 	it.setTag(it.tag | old.tag&(keyBinary|stale|winSent))
+	sh.seal(it)
 	cas, explicit := old.cas(), old.tag&explicitCAS != 0
 	sh.unlink(sh.item(old.r), k.Hash)
 	sh.link(it, k.Hash, explicit, cas, now)

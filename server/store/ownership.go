@@ -32,6 +32,7 @@ func (s *Store) HideBuckets(buckets []int, now Time) {
 		for _, b := range buckets {
 			hidden[b] = true
 			sh.owned.items[b] = sh.casOf(sh.seq)
+			sh.keepHidden(b)
 			sh.owned.tokens[b] = sh.sequenceOf(sh.tokenSeq)
 			sh.owned.unknownUntil[b] = now + Time(s.fresh.cfg.RetentionMillis)
 		}

@@ -214,8 +214,10 @@ func (sh *shard) copyChunk(r slab.Ref) slab.Ref {
 	if !ok {
 		panic("store: no chunk in a class that has room")
 	}
-	n := sh.a.ChunkBytes(r)
-	copy(sh.a.Bytes(to.Off(), n), sh.a.Bytes(r.Off(), n))
+	// The tag last: until then nobody who finds both takes the copy for whole.
+	n := sh.a.ChunkBytes(r) - slab.NextOff
+	copy(sh.a.Bytes(to.Off()+slab.NextOff, n), sh.a.Bytes(r.Off()+slab.NextOff, n))
+	sh.a.SetTag(to, sh.a.Tag(r))
 	return to
 }
 

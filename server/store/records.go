@@ -131,13 +131,33 @@ func (rs *records) add(k Key, now Time, ended func(r *record)) *record {
 	if r := rs.find(k); r != nil {
 		return r
 	}
+	return rs.insert(k.Hash, rs.checkOf(k.Bytes), now, ended)
+}
+
+// restore adds a record for a floor that was written down, if it is still
+// needed.
+func (rs *records) restore(f floorMeta, now Time, ended func(r *record)) {
+	if f.raised+rs.retention <= now {
+		return
+	}
+	r := rs.insert(f.hash, f.check, now, ended)
+	if r == nil {
+		rs.lost(f.raised)
+		return
+	}
+	r.floor, r.raised = f.floor, f.raised
+	rs.changed(r)
+}
+
+// insert is a new record for the key with these hashes, which has none.
+func (rs *records) insert(hash, check uint64, now Time, ended func(r *record)) *record {
 	n := rs.take(now, ended)
 	if n == 0 {
 		return nil
 	}
 	r := rs.record(n)
-	chain := rs.chainOf(k.Hash)
-	*r = record{hash: k.Hash, check: rs.checkOf(k.Bytes), self: n, chain: rs.head.U32(chain)}
+	chain := rs.chainOf(hash)
+	*r = record{hash: hash, check: check, self: n, chain: rs.head.U32(chain)}
 	rs.head.PutU32(chain, n)
 	if rs.n == 0 {
 		rs.turned = now / rs.stepMs

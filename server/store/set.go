@@ -36,6 +36,7 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 	}
 	it := sh.init(r, l, k.Bytes, len(value), o.Flags, o.Expiry, now.Seconds())
 	copy(sh.a.Bytes(it.valueOff(), len(value)), value)
+	sh.seal(it)
 	sh.classes[sh.orderClass(it)].cmdSet++
 	return sh.commit(it, k.Hash, o, now)
 }
@@ -221,6 +222,7 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 		sh.unlink(sh.item(old.r), h)
 	}
 	both.setTag(both.tag | binary)
+	sh.seal(both)
 	return sh.store(both, h, o, now)
 }
 

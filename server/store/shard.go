@@ -60,7 +60,13 @@ type shard struct {
 const never = math.MaxUint32
 
 func newShard(s *Store, id int, reserve int64) (*shard, error) {
-	a, err := slab.NewArena(s.table, s.budget, reserve)
+	var a *slab.Arena
+	var err error
+	if s.file != nil {
+		a, err = s.file.newArena(s.table, s.budget, id)
+	} else {
+		a, err = slab.NewArena(s.table, s.budget, reserve)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -321,6 +327,8 @@ func (sh *shard) remove(r slab.Ref, now Time) {
 
 // link makes a whole item visible, with the next CAS or the one given. Its
 // key is not in the index.
+//
+// What it counts, adoption.count counts too.
 func (sh *shard) link(it item, h uint64, hasCAS bool, cas uint64, now Time) {
 	sh.setCAS(&it, hasCAS, cas)
 	c := sh.orderClass(it)

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"math/bits"
-
 	"github.com/quarrycache/quarry/lru"
 	"github.com/quarrycache/quarry/slab"
 )
@@ -89,7 +87,7 @@ type Stats struct {
 	IndexBuckets  uint64
 	IndexBytes    int64
 	IndexOverflow uint64 // overflow buckets in use
-	IndexLevel    int    // log2 of the buckets, rounded down
+	IndexItemsMax uint64 // items beyond which it grows
 	PinnedBytes   int64  // values being sent, whether their items are still there or not
 	UploadBytes   int64  // chunks of values on their way in
 
@@ -127,7 +125,7 @@ func (s *Store) Snapshot(now Time, st *Stats) {
 	for c := range classes {
 		st.Total.add(&classes[c])
 	}
-	st.IndexLevel = bits.Len64(st.IndexBuckets) - 1
+	st.IndexItemsMax = st.IndexBuckets * loadMax
 	st.WindowPercent /= float64(len(s.shards))
 	st.Memory.settle(st)
 }

@@ -27,6 +27,15 @@ type Config struct {
 
 	Tenants TenantConfig // who shares the store
 	Fresh   FreshConfig  // versions, deadlines and grants
+
+	// File is the path of the file that the items are in, so that they can
+	// outlive the process: see Save and Restart. "": they do not. The number
+	// of shards and the size of pages are then those of the file, if there is
+	// one, and the limit does not change.
+	File          string // -e
+	Recover       bool   // with File: look for items in it after a crash, too
+	ItemChecksums bool   // 4 bytes more for each item, by which a recovery knows that its value is whole
+	Now           Time   // with File: when it is
 }
 
 const (
@@ -88,12 +97,23 @@ type Store struct {
 	looks     atomic.Uint64 // of Background
 	lastAbort atomic.Uint32 // an Abort: why a page did not move
 
+	file    *memFile // nil: memory has none
+	restart Restart
+
 	pinnedBytes atomic.Int64 // of values being sent from where they lie
 	uploadBytes atomic.Int64 // of values that are not whole yet
 }
 
-// Open makes an empty store.
+// Open makes a store: an empty one, unless c.File has items for it.
 func Open(c Config) (*Store, error) {
+	s := new(Store)
+	if err := s.open(c); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) open(c Config) error {
 	if c.LimitBytes == 0 {
 		c.LimitBytes = limitDefaultBytes
 	}
@@ -103,6 +123,16 @@ func Open(c Config) (*Store, error) {
 	if c.ChunkMin == 0 {
 		c.ChunkMin = chunkMinDefault
 	}
+	src := source{empty: true}
+	if c.File != "" {
+		var err error
+		src, err = c.openFile(&s.restart)
+		s.file = src.file
+		if err != nil {
+			return err
+		}
+	}
+	defer func() { _ = src.meta.close() }() // it was only read
 	if c.Shards == 0 {
 		c.Shards = shardsFor(c.LimitBytes, c.Loops)
 	}
@@ -110,58 +140,76 @@ func Open(c Config) (*Store, error) {
 		c.PageBytes = pageBytesFor(c.LimitBytes / int64(c.Shards))
 	}
 	if c.Shards < 1 || c.Shards > shardsMax || bits.OnesCount(uint(c.Shards)) != 1 {
-		return nil, fmt.Errorf("store: %d shards: want a power of two, at most %d", c.Shards, shardsMax)
+		return fmt.Errorf("store: %d shards: want a power of two, at most %d", c.Shards, shardsMax)
 	}
 	if c.LimitBytes/int64(c.Shards) < int64(c.PageBytes)*slabPagesMin {
-		return nil, fmt.Errorf("store: limit of %d bytes: want at least %d pages of %d bytes for each of %d shards",
+		return fmt.Errorf("store: limit of %d bytes: want at least %d pages of %d bytes for each of %d shards",
 			c.LimitBytes, slabPagesMin, c.PageBytes, c.Shards)
 	}
 	if err := c.Tenants.validate(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.Fresh.Validate(); err != nil {
-		return nil, err
+		return err
 	}
-	s := &Store{
-		cfg:    c,
-		mask:   uint32(c.Shards - 1),
-		budget: slab.NewBudget(c.LimitBytes),
-		table:  slab.OwnClasses(c.PageBytes),
-	}
-	switch {
-	case len(c.ChunkSizes) > 0:
-		s.table = slab.ListClasses(c.PageBytes, c.ChunkSizes)
-	case c.GrowthFactor != 0:
-		s.table = slab.FactorClasses(c.PageBytes, itemHeaderMemcached+c.ChunkMin, c.GrowthFactor)
-	}
+	s.cfg = c
+	s.mask = uint32(c.Shards - 1)
+	s.budget = slab.NewBudget(c.LimitBytes)
+	s.table = c.newTable()
 	s.automove.Store(true)
 	s.fresh.open(&c.Fresh)
 	s.sizes = sizesOf(s.table)
-	reserve := reserveBytes(c.LimitBytes)
+	reserve := c.reserveBytes()
+	if s.file != nil {
+		if err := s.file.open(c.settings(s.table), s.table, reserve, src.empty); err != nil {
+			return err
+		}
+	}
 	for i := range c.Shards {
 		sh, err := newShard(s, i, reserve)
 		if err != nil {
-			return nil, errors.Join(err, s.Close())
+			return err
 		}
 		s.shards = append(s.shards, sh)
 		if c.LargePages {
 			if err := sh.useLargePages(); err != nil {
-				return nil, errors.Join(err, s.Close())
+				return err
 			}
 		}
+		if src.empty {
+			sh.keepMarks()
+		}
 	}
-	return s, nil
+	if !src.empty {
+		return s.adopt(src, c.Now)
+	}
+	return nil
+}
+
+// newTable is the table of chunk sizes.
+func (c *Config) newTable() *slab.Classes {
+	t := slab.OwnClasses(c.PageBytes)
+	switch {
+	case len(c.ChunkSizes) > 0:
+		t = slab.ListClasses(c.PageBytes, c.ChunkSizes)
+	case c.GrowthFactor != 0:
+		t = slab.FactorClasses(c.PageBytes, itemHeaderMemcached+c.ChunkMin, c.GrowthFactor)
+	}
+	if c.ItemChecksums {
+		t = t.WithTail(checksumBytes)
+	}
+	return t
 }
 
 // slabPagesMin is the least a shard can work with.
 const slabPagesMin = 4
 
 // reserveBytes is the address space for one shard's items.
-func reserveBytes(limit int64) int64 {
-	if raceEnabled {
-		return limit // it comes from the Go heap then
+func (c *Config) reserveBytes() int64 {
+	if c.File != "" || raceEnabled { // with race it comes from the Go heap
+		return min(c.LimitBytes, slab.ArenaMaxBytes)
 	}
-	return min(limit*reserveFactor, slab.ArenaMaxBytes)
+	return min(c.LimitBytes*reserveFactor, slab.ArenaMaxBytes)
 }
 
 // pinnedMax bounds the bytes of values that are being sent: a quarter of the
@@ -185,6 +233,10 @@ func (s *Store) Close() error {
 		errs = append(errs, sh.close())
 	}
 	s.shards = nil
+	if s.file != nil {
+		errs = append(errs, s.file.close())
+		s.file = nil
+	}
 	return errors.Join(errs...)
 }
 

@@ -377,6 +377,19 @@ func (t *tenants) replace(name []byte, h uint64) *tenant {
 	return r
 }
 
+// adopt gives the tenant of key a row, if it has none and one is free. Nothing
+// of the tenant is charged to anyone yet.
+func (t *tenants) adopt(key []byte) {
+	name := t.nameIn(key)
+	h := xxhash.Sum64(name)
+	if t.lookUp(name, h) != nil || len(t.rows) == cap(t.rows) {
+		return
+	}
+	r := t.add(name, h)
+	r.setQuota(t.def, t.shards)
+	r.whole = true
+}
+
 // charge puts an item that is stored on its tenant's row.
 func (sh *shard) charge(it item) {
 	if sh.tenants == nil {

@@ -104,6 +104,7 @@ func (u *Upload) grow(now Time) Status {
 // Commit stores the value, which must be whole.
 func (u *Upload) Commit(now Time) SetResult {
 	sh := u.sh
+	sh.seal(u.w.it) // before the lock: the value is ours alone
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.enter(now)
