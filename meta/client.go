@@ -189,11 +189,11 @@ type Reply struct {
 	// Fresh is what a meta reply says of versions, deadlines and grants.
 	Fresh Answer
 
-	// Key is that of VALUE, ME and the k flag: in base64 if Item.Binary
+	// Key is that of VALUE, CONFIG, ME and the k flag: in base64 if Item.Binary
 	// (AppendKeyOf64). Opaque belongs to O.
 	Key, Opaque []byte
 
-	// Value is what follows VALUE and VA, without its \r\n; for ma it is the
+	// Value is what follows VALUE, VA and CONFIG, without its \r\n; for ma it is the
 	// number, in digits.
 	Value []byte
 
@@ -223,14 +223,19 @@ func (rep *Reply) Parse(buf []byte) (n, need int, err error) {
 	switch {
 	case !ok:
 		return 0, 0, ErrMalformedReply
-	case rep.Code != CodeValue && rep.Code != CodeVA:
+	case rep.Code != CodeValue && rep.Code != CodeVA && rep.Code != CodeConfig:
 		return n, 0, nil
 	}
-	need = n + size + len("\r\n")
+	end = n + size
+	tail := "\r\n"
+	if rep.Code == CodeConfig {
+		tail = "\r\nEND\r\n"
+	}
+	need = end + len(tail)
 	if len(buf) < need {
 		return 0, need, nil
 	}
-	if buf[need-2] != '\r' || buf[need-1] != '\n' {
+	if string(buf[end:need]) != tail {
 		return 0, 0, ErrMalformedReply
 	}
 	rep.Value = buf[n : n+size : n+size]
@@ -242,7 +247,7 @@ func (rep *Reply) parseLine(line []byte) (size int, ok bool) {
 	word := firstWord(line)
 	rest := line[len(word):]
 	switch rep.Code = codeOfWord(word); rep.Code {
-	case CodeValue:
+	case CodeValue, CodeConfig:
 		return rep.parseValueLine(rest)
 	case CodeVA:
 		length, flags := NextKey(rest)
@@ -318,6 +323,8 @@ func codeOfWord(word []byte) Code {
 		return CodeStat
 	case "VERSION":
 		return CodeVersion
+	case "CONFIG":
+		return CodeConfig
 	case "ERROR":
 		return CodeError
 	case "CLIENT_ERROR":

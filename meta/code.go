@@ -31,6 +31,7 @@ const (
 	CodeValue   // VALUE <key> <flags> <length> [<cas>], and the value follows
 	CodeStat    // STAT <name> <value>
 	CodeVersion // VERSION <version>
+	CodeConfig  // CONFIG <name> <flags> <length>, and the value and END follow
 	CodeNumber  // incr, decr: the number and nothing else
 
 	// Errors, and what a client knows no better.
@@ -65,6 +66,7 @@ var codeWords = [codeCount]string{
 	CodeValue:       "VALUE",
 	CodeStat:        "STAT",
 	CodeVersion:     "VERSION",
+	CodeConfig:      "CONFIG",
 	CodeError:       "ERROR",
 	CodeClientError: "CLIENT_ERROR",
 	CodeServerError: "SERVER_ERROR",
