@@ -131,7 +131,7 @@ func (c *conn) serve(w *worker, out sender, v verdict, in []byte) (verdict, erro
 		w.now = c.srv.now()
 		for more := true; more; more = v == verdictMore && len(in) > 0 {
 			var n int
-			n, v = c.session.feed(w, in[:min(len(in), asideStepBytes)])
+			n, v = c.feed(w, in[:min(len(in), asideStepBytes)])
 			in = in[n:]
 			c.noteState()
 			if len(in) > 0 {
@@ -189,6 +189,9 @@ func (a *aside) goBack() bool {
 		return false
 	}
 	c.settleAll()
+	if s.tells(verbosePlaces) {
+		c.tell("%d: goes back into a loop", c.fd.Load())
+	}
 	_ = a.f.Close()
 	if a.w != nil {
 		returnWorker(a.w)

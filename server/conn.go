@@ -270,6 +270,9 @@ func (s *Server) open(nc net.Conn, ln *listener) {
 			return
 		}
 		s.counts.total.Add(1)
+		if s.tells(verboseCommands) {
+			c.tell("<%d new %s client connection", c.fd.Load(), ln.protocol)
+		}
 		return
 	}
 	if !s.conns.add(c) {
@@ -309,6 +312,9 @@ func (c *conn) noteState() {
 func (s *Server) ended(c *conn, r closeReason) {
 	c.setReason(r)
 	c.setState(connClosing)
+	if s.tells(verboseCommands) {
+		c.tell("<%d connection closed (%s).", c.fd.Load(), c.reason)
+	}
 	c.dropRest()
 	c.session.end()
 	c.wait(0)

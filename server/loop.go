@@ -98,7 +98,9 @@ func forgetZone(a net.Addr) {
 func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 	c := gc.Context().(*conn)
 	l.srv.conns.joined(c, gc)
-	c.joins.Add(1)
+	if c.joins.Add(1) == 1 && l.srv.tells(verboseCommands) {
+		c.tell("<%d new %s client connection", c.fd.Load(), c.listener.protocol)
+	}
 	return nil, gnet.None
 }
 
@@ -155,7 +157,7 @@ func (l *loop) turn(c *conn, p []byte) gnet.Action {
 		if batches > 1 {
 			w.now = l.srv.now() // the process may have been stopped since
 		}
-		n, v := c.session.feed(w, p)
+		n, v := c.feed(w, p)
 		p = p[n:]
 		c.noteState()
 		sent, _, err := w.out.write(int(c.fd.Load()), writeTurnBytes)
@@ -235,6 +237,9 @@ func (l *loop) leave(c *conn, v verdict, in, more []byte) gnet.Action {
 	l.srv.counts.aside.Add(1)
 	l.srv.counts.asides.Add(1)
 	c.nAsides++
+	if l.srv.tells(verbosePlaces) {
+		c.tell("%d: leaves its loop, %d bytes are pending", fd, w.out.pending())
+	}
 	a := &aside{c: c, f: f, w: w}
 	go a.run(v, rest)
 	return gnet.Close

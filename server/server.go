@@ -182,6 +182,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	s.serving.Store(true)
+	s.tellStart()
 	s.log.Info("listening", "addresses", s.Addrs(), "memory_mb", s.cfg.MemoryMB,
 		"loops", s.cfg.Threads, "shards", s.store.Shards(), "pid", os.Getpid())
 	if s.admin != nil {
