@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -114,8 +116,11 @@ func testConfig(t testing.TB, flags []string) Config {
 		case "-o temporary_ttl=60":
 			c.Extended.TempLRU, c.Extended.TemporaryTTLSeconds = true, 60
 		default:
-			if flag == flagTenantQuota || flag == flagTenantDefault {
+			switch {
+			case flag == flagTenantQuota || flag == flagTenantDefault:
 				tenantFlag(t, &c, flag, value)
+				continue
+			case freshFlag(t, &c.Fresh, flag, value):
 				continue
 			}
 			t.Fatalf("this test does not know the flag %s %s", flag, value)
@@ -140,6 +145,43 @@ func tenantFlag(t testing.TB, c *Config, flag, value string) {
 	}
 }
 
+// freshFlag reads a flag of freshness into c, and reports whether it is one.
+func freshFlag(t testing.TB, c *FreshConfig, flag, value string) bool {
+	t.Helper()
+	n := 0
+	switch flag {
+	case "--version-range":
+		prefix, text, _ := strings.Cut(value, "=")
+		most, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.VersionRanges = append(c.VersionRanges, VersionRange{Prefix: prefix, Max: most})
+		return true
+	case "--grant-only":
+		c.GrantOnly = append(c.GrantOnly, value)
+		return true
+	case "--grant-max-ms", "--fill-rate-foreground", "--fill-rate-background", "--fill-inflight":
+		var err error
+		if n, err = strconv.Atoi(value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	switch flag {
+	case "--grant-max-ms":
+		c.GrantMaxMillis = int64(n)
+	case "--fill-rate-foreground":
+		c.RateForeground = n
+	case "--fill-rate-background":
+		c.RateBackground = n
+	case "--fill-inflight":
+		c.InflightMax = n
+	default:
+		return false
+	}
+	return true
+}
+
 // startQuarryTarget starts a server to hold to transcripts. Its clock stands.
 func startQuarryTarget(t testing.TB, flags []string) *target {
 	t.Helper()
@@ -156,6 +198,36 @@ func startSecureTarget(t testing.TB, flags []string) *target {
 	return startTarget(t, cfg, func(addr string) (net.Conn, error) { return tls.Dial("tcp", addr, client) })
 }
 
+// startFreshTarget is startQuarryTarget where keys that no case uses have
+// versions, absences, floors and tokens.
+func startFreshTarget(t testing.TB, flags []string) *target {
+	t.Helper()
+	cfg := testConfig(t, flags)
+	clock := newTestClock()
+	cfg.Clock = clock.Now
+	s, addr := startServer(t, cfg)
+	tg := clockTarget(clock, func() (net.Conn, error) { return net.Dial("tcp", addr) })
+	tg.flushed = func() {
+		now := clock.Now()
+		for i := range 64 {
+			k := store.KeyOf(fmt.Appendf(nil, "beside:%d", i))
+			a := store.Ask{Class: store.GrantForeground}
+			s.store.Get(k, &store.GetOptions{Ask: &a}, now, nil)
+			f := store.Fill{HasToken: true, Token: a.Token, Version: 1 << 20, Deadlines: store.Deadlines{Hard: now + 3_600_000}}
+			switch i % 4 {
+			case 0:
+				continue // a token
+			case 1:
+				f.Kind = store.FillAbsent
+			case 2:
+				s.store.Notice(k, 1<<20+1, false, now) // a floor
+			}
+			s.store.Set(k, nil, &store.SetOptions{Fill: &f}, now)
+		}
+	}
+	return tg
+}
+
 // startTarget starts a server as cfg says, with a clock that stands; dial
 // connects to it.
 func startTarget(t testing.TB, cfg Config, dial func(addr string) (net.Conn, error)) *target {
@@ -163,11 +235,17 @@ func startTarget(t testing.TB, cfg Config, dial func(addr string) (net.Conn, err
 	clock := newTestClock()
 	cfg.Clock = clock.Now
 	_, addr := startServer(t, cfg)
+	return clockTarget(clock, func() (net.Conn, error) { return dial(addr) })
+}
+
+// clockTarget is the target that dial reaches, whose clock is clock.
+func clockTarget(clock *testClock, dial func() (net.Conn, error)) *target {
 	return &target{
 		name:    "quarry",
-		dial:    func() (net.Conn, error) { return dial(addr) },
+		dial:    dial,
 		advance: func(d time.Duration) error { clock.Advance(d); return nil },
 		now:     func() (int64, error) { return int64(clock.Now().Seconds()), nil },
+		millis:  func() int64 { return int64(clock.Now()) },
 		timeout: transcriptTimeout,
 	}
 }

@@ -56,7 +56,11 @@ import (
 //	{name}        received: a number, remembered; sent or received later: the
 //	              number remembered
 //	{name+1}      that number and 1 ({name-1}: less 1)
+//	{$name}       the same for a text: received: what is up to what follows,
+//	              remembered
 //	{now}         Unix time in seconds, with + and - as above
+//	{ms}          the same in milliseconds, of Quarry's clock; both are as they
+//	              were when the case began
 //	{ttl 30}      30, or up to slackSeconds less where the clock runs
 //	{age 0}       0, or up to slackSeconds more where the clock runs
 //	{#}           any number, a sign included
@@ -257,9 +261,19 @@ type template []part
 
 type part struct {
 	lit   []byte // when hole is ""
-	hole  string // "#", "*", "ttl", "age", or a name
+	hole  string // "#", "*", "ttl", "age", or a name, with a $ of a text
 	add   int64  // {name+1}; the number of ttl and age
 	bytes int    // the number is big endian in so many bytes, not in digits
+}
+
+// bindings are what names stand for.
+type bindings struct {
+	numbers map[string]uint64
+	texts   map[string][]byte
+}
+
+func newBindings() *bindings {
+	return &bindings{map[string]uint64{}, map[string][]byte{}}
 }
 
 // parseTemplate reads the escapes and braces of s.
@@ -352,7 +366,7 @@ func parseHole(s string) (part, error) {
 		}
 		return part{hole: word, add: n}, err
 	}
-	if i := strings.IndexAny(s, "+-"); i > 0 {
+	if i := strings.IndexAny(s, "+-"); i > 0 && s[0] != '$' {
 		n, err := strconv.ParseInt(s[i:], 10, 64)
 		return part{hole: s[:i], add: n}, err
 	}
@@ -363,7 +377,7 @@ func parseHole(s string) (part, error) {
 }
 
 // fill gives the bytes of t, or false if a name in it is not known yet.
-func (t template) fill(names map[string]uint64) ([]byte, bool) {
+func (t template) fill(names *bindings) ([]byte, bool) {
 	if len(t) == 1 && t[0].hole == "" {
 		return t[0].lit, true
 	}
@@ -373,7 +387,14 @@ func (t template) fill(names map[string]uint64) ([]byte, bool) {
 			b = append(b, p.lit...)
 			continue
 		}
-		v, ok := names[p.hole]
+		if names == nil {
+			return nil, false
+		}
+		if text, ok := names.texts[p.hole]; ok {
+			b = append(b, text...)
+			continue
+		}
+		v, ok := names.numbers[p.hole]
 		if !ok {
 			return nil, false
 		}
@@ -386,23 +407,29 @@ func (t template) fill(names map[string]uint64) ([]byte, bool) {
 	return b, true
 }
 
-// match compares got with t, and remembers the numbers that t names.
-func (t template) match(got []byte, names map[string]uint64, slack int64) bool {
+// match compares got with t, and remembers the numbers and texts that t names.
+func (t template) match(got []byte, names *bindings, slack int64) bool {
 	rest := got
 	for i, p := range t {
-		switch p.hole {
-		case "":
+		switch {
+		case p.hole == "":
 			if !bytes.HasPrefix(rest, p.lit) {
 				return false
 			}
 			rest = rest[len(p.lit):]
 			continue
-		case "*":
+		case p.hole == "*", p.hole[0] == '$':
 			end := len(rest)
 			if i+1 < len(t) {
 				if end = bytes.Index(rest, t[i+1].lit); end < 0 {
 					return false
 				}
+			}
+			if known, ok := names.texts[p.hole]; ok && !bytes.Equal(known, rest[:end]) {
+				return false
+			}
+			if p.hole != "*" {
+				names.texts[p.hole] = bytes.Clone(rest[:end])
 			}
 			rest = rest[end:]
 			continue
@@ -431,7 +458,7 @@ func (t template) match(got []byte, names map[string]uint64, slack int64) bool {
 		if err != nil {
 			return false
 		}
-		switch known, ok := names[p.hole]; {
+		switch known, ok := names.numbers[p.hole]; {
 		case p.hole == "ttl":
 			if int64(v) > p.add || int64(v) < p.add-slack {
 				return false
@@ -445,7 +472,7 @@ func (t template) match(got []byte, names map[string]uint64, slack int64) bool {
 				return false
 			}
 		default:
-			names[p.hole] = v
+			names.numbers[p.hole] = v
 		}
 	}
 	return len(rest) == 0
@@ -486,6 +513,10 @@ type target struct {
 	advance func(time.Duration) error
 	// now is the server's clock in Unix seconds.
 	now func() (int64, error)
+	// millis is the same in milliseconds, where that can be known.
+	millis func() int64
+	// flushed, unless nil, is called when a case has flushed the server.
+	flushed func()
 	// debug: it is a debug build of memcached.
 	debug bool
 	// slack is how much the clock may have moved by itself: 0 if it stands.
@@ -506,7 +537,7 @@ type runner struct {
 	w     way
 	conn  net.Conn
 	r     *bufio.Reader
-	names map[string]uint64
+	names *bindings
 
 	// Pipelined only: what is to be written, and the expectations that wait.
 	out     []byte
@@ -534,11 +565,18 @@ func (tr *transcript) run(tg *target, w way) error {
 	if err != nil {
 		return err
 	}
-	r := &runner{tg: tg, tr: tr, w: w, names: map[string]uint64{"now": uint64(now)}}
+	r := &runner{tg: tg, tr: tr, w: w, names: newBindings()}
+	r.names.numbers["now"] = uint64(now)
+	if tg.millis != nil {
+		r.names.numbers["ms"] = uint64(tg.millis())
+	}
 	defer r.drop()
 	if len(tr.flags) == 0 {
 		if err := tg.flush(); err != nil {
 			return err
+		}
+		if tg.flushed != nil {
+			tg.flushed()
 		}
 	}
 	if err := r.connect(); err != nil {
@@ -821,6 +859,31 @@ func TestTranscripts(t *testing.T) {
 			t.Run(file+"/tls/"+string(w), func(t *testing.T) { hold(t, trs, w, startSecureTarget) })
 		}
 	}
+}
+
+// TestTranscriptsBesideFreshness holds Quarry to what memcached answers where
+// other keys have versions, floors and tokens: every shard has to look then.
+func TestTranscriptsBesideFreshness(t *testing.T) {
+	files := transcriptFiles(t)
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		var trs []*transcript
+		for _, tr := range files[file] {
+			if tr.alone == "" && len(tr.flags) == 0 && !tr.listsItems() {
+				trs = append(trs, tr)
+			}
+		}
+		for _, w := range []way{wayLines, wayPipelined} {
+			t.Run(file+"/"+string(w), func(t *testing.T) { hold(t, trs, w, startFreshTarget) })
+		}
+	}
+}
+
+// listsItems reports whether the case shows how many items there are, or which.
+func (tr *transcript) listsItems() bool {
+	return strings.Contains(tr.file, "stats") || slices.ContainsFunc(tr.steps, func(act action) bool {
+		text := act.text.String()
+		return act.kind == actSend && (strings.Contains(text, "stats") || strings.Contains(text, "dump"))
+	})
 }
 
 // hold holds the targets that start makes to trs.

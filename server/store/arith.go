@@ -43,7 +43,7 @@ func (s *Store) Arith(k Key, o *ArithOptions, now Time, v Visitor) Status {
 	}
 	var buf [numberDigitsMax]byte
 	digits := strconv.AppendUint(buf[:0], value, 10)
-	oldTTL := ttl(it.expiry(), now)
+	oldTTL := sh.ttlOf(it, now)
 	if it, ok = sh.writeNumber(it, k, digits, o, now); !ok {
 		return NoMemory
 	}

@@ -52,7 +52,7 @@ func (sh *shard) show(it item, now Time) *Item {
 		CAS:        it.cas(),
 		Flags:      it.flags(),
 		Size:       it.valueLen(),
-		TTL:        ttl(it.expiry(), now),
+		TTL:        sh.ttlOf(it, now),
 		LastAccess: int64(it.idleSeconds(now.Seconds())),
 		Class:      sh.a.ClassOf(it.r) + 1,
 		HitBefore:  it.tag&lru.Fetched != 0,
@@ -80,6 +80,17 @@ func ttl(expiry uint32, now Time) int64 {
 		return -1
 	}
 	return max(int64(expiry)-int64(now.Seconds()), 0)
+}
+
+// ttlOf is ttl for it: not more than whole seconds until its hard deadline.
+func (sh *shard) ttlOf(it item, now Time) int64 {
+	left := ttl(it.expiry(), now)
+	if it.tag&hasExtra != 0 {
+		if hard := it.extra().Hard; hard != 0 && left >= 0 {
+			left = min(left, max(int64((hard-sh.deadlineTime(now))/millisPerSecond), 0))
+		}
+	}
+	return left
 }
 
 // Get reads the item with key k. On OK v, unless nil, has been shown it once,
@@ -122,7 +133,7 @@ func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
 	before := it.expiry()
 	if o.Touch {
 		sh.setExpiry(it, o.Expiry)
-		view.TTL = ttl(it.expiry(), now)
+		view.TTL = sh.ttlOf(it, now)
 	}
 	if it.tag&winSent == 0 && !o.NoWin {
 		expiry := it.expiry()

@@ -99,7 +99,7 @@ func (sh *shard) lookup(k Key, o *GetOptions, now Time, v Visitor) Status {
 	view := sh.show(it, now)
 	if o.Touch {
 		sh.setExpiry(it, o.Expiry)
-		view.TTL = ttl(it.expiry(), now)
+		view.TTL = sh.ttlOf(it, now)
 	}
 	view.Won, view.WinSent, view.Stale = a.Granted, a.Waits, isStale
 	sh.hit(it, k, o, now, v)
