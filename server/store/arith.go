@@ -16,7 +16,7 @@ const numberDigitsMax = 20
 func (s *Store) Arith(k Key, o *ArithOptions, now Time, v Visitor) Status {
 	sh := s.lock(k, now)
 	defer sh.mu.Unlock()
-	it, found := sh.live(k, now)
+	it, found := sh.live(k, now, o.Observer)
 	if !found {
 		return sh.arithMiss(k, o, now, v)
 	}
@@ -72,6 +72,10 @@ func (sh *shard) arithMiss(k Key, o *ArithOptions, now Time, v Visitor) Status {
 	if !ok {
 		sh.n.noMemory++
 		return NoMemory
+	}
+	if o.Observer != nil { // memcached stores it with an add
+		sh.tellLookup(o.Observer, k, LookupMiss, item{}, now)
+		sh.tellStore(&SetOptions{Mode: ModeAdd, Observer: o.Observer}, OK, it, now)
 	}
 	sh.showNumber(it, o.Initial, -1, true, now, v)
 	return OK

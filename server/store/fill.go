@@ -6,8 +6,18 @@ import "github.com/quarrycache/quarry/slab"
 func (sh *shard) commitFill(it item, k Key, o *SetOptions, now Time) SetResult {
 	f := o.Fill
 	old, x, found := sh.stored(k, now)
+	if o.Observer != nil {
+		how := LookupMiss
+		if found && !x.absent {
+			how = LookupHit
+		}
+		sh.tellLookup(o.Observer, k, how, old, now)
+	}
 	rec, why := sh.judge(k, f, &x, found, now)
 	if why != ReasonNone {
+		if o.Observer != nil {
+			sh.tellStore(o, Refused, it, now)
+		}
 		sh.free(it)
 		return sh.refuseFill(rec, why, now)
 	}

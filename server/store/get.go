@@ -103,11 +103,14 @@ func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
 			return sh.lookup(k, o, now, v)
 		}
 		if sh.below(k, a, now) {
+			if o.Observer != nil {
+				sh.tellLookup(o.Observer, k, LookupMiss, item{}, now)
+			}
 			sh.missed(k, o)
 			return Miss
 		}
 	}
-	it, found := sh.live(k, now)
+	it, found := sh.live(k, now, o.Observer)
 	if sh.tenants != nil {
 		sh.tenants.countGet(k.Bytes, found)
 	}
@@ -196,14 +199,24 @@ func (sh *shard) vivify(k Key, value []byte, expiry uint32, hasCAS bool, cas uin
 }
 
 // Peek shows v the item with key k and changes nothing, no counter either.
-func (s *Store) Peek(k Key, now Time, v Visitor) Status {
+func (s *Store) Peek(k Key, now Time, v Visitor) Status { return s.PeekObserved(k, now, v, nil) }
+
+// PeekObserved is Peek that tells o, unless nil, of the look-up.
+func (s *Store) PeekObserved(k Key, now Time, v Visitor, o Observer) Status {
 	sh := s.lock(k, now)
 	defer sh.mu.Unlock()
 	r := sh.find(k)
-	if r == 0 || sh.isGone(r, now) {
+	how := sh.lookupOf(r, now)
+	var it item
+	if r != 0 {
+		it = sh.item(r)
+	}
+	if o != nil {
+		sh.tellLookup(o, k, how, it, now)
+	}
+	if how != LookupHit {
 		return Miss
 	}
-	it := sh.item(r)
 	view := sh.show(it, now)
 	view.Footprint = it.footprint()
 	if v != nil {
@@ -220,7 +233,7 @@ func (s *Store) Delete(k Key, o *DeleteOptions, now Time) Status {
 	if sh.usesFresh() {
 		sh.endToken(k, now)
 	}
-	it, found := sh.live(k, now)
+	it, found := sh.live(k, now, o.Observer)
 	if !found {
 		if sh.nExtra > 0 {
 			sh.dropHidden(k)
@@ -235,6 +248,9 @@ func (s *Store) Delete(k Key, o *DeleteOptions, now Time) Status {
 	c := sh.orderClass(it)
 	if !o.RemoveValue && !o.Invalidate {
 		sh.classes[c].deleteHits++
+		if o.Observer != nil {
+			o.Observer.Observe(sh.eventOf(EventDelete, it, now))
+		}
 		sh.unlink(it, k.Hash)
 		return OK
 	}
@@ -247,6 +263,9 @@ func (s *Store) Delete(k Key, o *DeleteOptions, now Time) Status {
 	}
 	if !o.Invalidate {
 		sh.classes[c].deleteHits++
+		if o.Observer != nil {
+			o.Observer.Observe(sh.eventOf(EventDelete, it, now))
+		}
 		return OK
 	}
 	if o.Touch {
@@ -281,6 +300,10 @@ func (sh *shard) emptied(old item, k Key, o *DeleteOptions, now Time) (item, boo
 	x := it.extra()
 	x.stub = true
 	it.setExtra(&x, 0)
+	if o.Observer != nil { // memcached stores it with a set
+		sh.tellLookup(o.Observer, k, LookupHit, old, now)
+		sh.tellStore(&SetOptions{Observer: o.Observer}, OK, it, now)
+	}
 	if sh.a.Tag(old.r).State() >= slab.StateItem {
 		sh.unlink(sh.item(old.r), k.Hash)
 	}

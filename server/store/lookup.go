@@ -5,7 +5,7 @@ import "math"
 // stored is the item of k that has not gone, and its extra header: a known
 // absence too, and a value that is not shown because the clock is not trusted.
 func (sh *shard) stored(k Key, now Time) (it item, x extra, ok bool) {
-	if it, ok = sh.live(k, now); ok {
+	if it, ok = sh.live(k, now, nil); ok {
 		return it, it.extra(), true
 	}
 	// What live does not show, but has left there.
@@ -69,6 +69,9 @@ func (sh *shard) lookup(k Key, o *GetOptions, now Time, v Visitor) Status {
 	case ok && x.absent && a.Min <= x.version:
 		sh.fresh.AbsentHits++
 		a.Absent, a.Version = true, x.version
+		if o.Observer != nil {
+			sh.tellLookup(o.Observer, k, LookupMiss, it, now)
+		}
 		sh.missed(k, o)
 		return Miss
 	case ok && x.absent:
@@ -91,6 +94,13 @@ func (sh *shard) lookup(k Key, o *GetOptions, now Time, v Visitor) Status {
 			a.Granted, a.Token, a.LifeMillis = true, early.Token, early.LifeMillis
 		}
 		sh.fresh.Waits, sh.fresh.Denials = waits, denials
+	}
+	if o.Observer != nil {
+		how := LookupMiss
+		if value {
+			how = LookupHit
+		}
+		sh.tellLookup(o.Observer, k, how, it, now)
 	}
 	if !value {
 		sh.missed(k, o)

@@ -74,6 +74,7 @@ const (
 
 // GetOptions say what a read does besides reading. The zero value is get.
 type GetOptions struct {
+	Observer      Observer
 	Touch         bool // set the TTL to Expiry; counted as a touch, not as a get
 	NoBump        bool // leave order and hit marks alone
 	NoWin         bool // leave the right to refresh a stale item to others
@@ -93,6 +94,7 @@ type GetOptions struct {
 
 // SetOptions say how a value is stored. The zero value is set.
 type SetOptions struct {
+	Observer     Observer
 	Mode         Mode
 	Binary       bool // remember that the key was sent as base64
 	Compare      bool // store only over an item whose CAS is CompareCAS
@@ -122,6 +124,7 @@ type SetResult struct {
 
 // DeleteOptions say what goes. The zero value is delete.
 type DeleteOptions struct {
+	Observer    Observer
 	Compare     bool // only if the CAS is CompareCAS
 	Invalidate  bool // I: mark stale, new CAS, clear the win; the item stays
 	RemoveValue bool // x: the value goes, the item stays with Flags and Expiry
@@ -135,6 +138,7 @@ type DeleteOptions struct {
 
 // ArithOptions say how to count. Delta is added, or taken away with Decr.
 type ArithOptions struct {
+	Observer     Observer
 	Decr         bool
 	Vivify       bool // on a miss make an item with Initial and VivifyExpiry
 	Touch        bool

@@ -67,6 +67,7 @@ func (sh *shard) moveStep(chunks int, now Time) {
 	page := sh.a.Page(m.page)
 	for ; m.next < page.N && chunks > 0; chunks-- {
 		if !sh.vacate(page.Class, page.At(m.next), now) {
+			sh.tellMove(page.Class, false, now)
 			sh.a.AbortEmptying()
 			sh.n.movesAborted++
 			sh.stuckAt = m.page
@@ -78,6 +79,7 @@ func (sh *shard) moveStep(chunks int, now Time) {
 	if m.next < page.N {
 		return
 	}
+	sh.tellMove(page.Class, true, now)
 	sh.a.FinishEmptying()
 	sh.n.pagesMoved++
 	sh.stuckAt = 0

@@ -46,6 +46,7 @@ func (s *Store) setLarge(k Key, value []byte, o *SetOptions, now Time) SetResult
 	if st := s.Begin(k, len(value), o, now, &u); st != OK {
 		return SetResult{Status: st, Reason: u.Refusal}
 	}
+	u.Observe(o.Observer)
 	if st := u.Write(value, now); st != OK {
 		u.Abort()
 		return SetResult{Status: st}
@@ -67,6 +68,9 @@ func (sh *shard) refuse(k Key, st Status, o *SetOptions, now Time) Status {
 	} else {
 		sh.n.noMemory++
 	}
+	if o.Observer != nil {
+		sh.tellRefused(o, st, k, now)
+	}
 	switch {
 	case o.Fill != nil:
 		sh.endFill(k, o.Fill, now)
@@ -74,7 +78,7 @@ func (sh *shard) refuse(k Key, st Status, o *SetOptions, now Time) Status {
 		if sh.records.n > 0 {
 			sh.endToken(k, now)
 		}
-		if it, ok := sh.live(k, now); ok {
+		if it, ok := sh.live(k, now, o.Observer); ok {
 			sh.unlink(it, k.Hash)
 		}
 	}
@@ -88,7 +92,7 @@ func (sh *shard) commit(it item, h uint64, o *SetOptions, now Time) SetResult {
 	if o.Fill != nil {
 		return sh.commitFill(it, k, o, now)
 	}
-	old, found := sh.live(k, now)
+	old, found := sh.live(k, now, o.Observer)
 	if !found {
 		return sh.commitNew(it, h, o, now)
 	}
@@ -96,13 +100,11 @@ func (sh *shard) commit(it item, h uint64, o *SetOptions, now Time) SetResult {
 	switch {
 	case o.Mode == ModeAdd:
 		old.setAccess(now.Seconds())
-		sh.free(it)
-		return SetResult{Status: NotStored}
+		return sh.drop(it, NotStored, o, now)
 
 	case o.Mode == ModeAppend || o.Mode == ModePrepend:
 		if o.Compare && o.CompareCAS != 0 && o.CompareCAS != old.cas() {
-			sh.free(it)
-			return SetResult{Status: Exists}
+			return sh.drop(it, Exists, o, now)
 		}
 		return sh.join(old, it, h, o, now)
 
@@ -121,8 +123,7 @@ func (sh *shard) commit(it item, h uint64, o *SetOptions, now Time) SetResult {
 
 	default:
 		oldClass.casBadval++
-		sh.free(it)
-		return SetResult{Status: Exists}
+		return sh.drop(it, Exists, o, now)
 	}
 	if sh.usesFresh() {
 		sh.supersede(k, it, now)
@@ -153,8 +154,16 @@ func (sh *shard) commitNew(it item, h uint64, o *SetOptions, now Time) SetResult
 			sh.endToken(Key{h, it.key()}, now) // the source may have it appended
 		}
 	}
+	return sh.drop(it, st, o, now)
+}
+
+// drop frees an item that is not stored after all, and answers why.
+func (sh *shard) drop(it item, why Status, o *SetOptions, now Time) SetResult {
+	if o.Observer != nil {
+		sh.tellStore(o, why, it, now)
+	}
 	sh.free(it)
-	return SetResult{Status: st}
+	return SetResult{Status: why}
 }
 
 // storeNew is store for a key that had no item.
@@ -174,6 +183,9 @@ func (sh *shard) store(it item, h uint64, o *SetOptions, now Time) SetResult {
 		it.setTag(it.tag | keyBinary)
 	}
 	sh.link(it, h, o.HasNewCAS, o.NewCAS, now)
+	if o.Observer != nil {
+		sh.tellStore(o, OK, it, now)
+	}
 	res := SetResult{Status: OK, CAS: it.cas(), Size: it.valueLen()}
 	if sh.s.cfg.NoCAS {
 		res.CAS = 0
@@ -189,8 +201,7 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 	flags, expiry, binary := old.flags(), old.expiry(), old.tag&keyBinary
 	if s.tooLarge(len(key), n, flags) || sh.tenants != nil && !sh.admitJoined(key, n) {
 		sh.n.tooLarge++
-		sh.free(it)
-		return SetResult{Status: NotStored}
+		return sh.drop(it, NotStored, o, now)
 	}
 	sh.pins[old.r]++
 	defer sh.unpin(old.r)
@@ -199,8 +210,7 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 	l := s.layoutFor(len(key), n, flags, sh.needsExtra(k))
 	r := sh.alloc(l.class, now)
 	if r == 0 {
-		sh.free(it)
-		return SetResult{Status: NotStored}
+		return sh.drop(it, NotStored, o, now)
 	}
 	both := sh.init(r, l, key, n, flags, expiry, now.Seconds())
 	w := sh.writer(both)
@@ -209,11 +219,11 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 		first, second = it, old
 	}
 	ok := w.copyValue(first, now) && w.copyValue(second, now)
-	sh.free(it)
 	if !ok {
 		sh.free(both)
-		return SetResult{Status: NotStored}
+		return sh.drop(it, NotStored, o, now)
 	}
+	sh.free(it)
 	if sh.usesFresh() {
 		sh.supersede(Key{h, both.key()}, both, now)
 		sh.inherit(both, old)

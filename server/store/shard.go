@@ -42,7 +42,10 @@ type shard struct {
 	pieceBytes int64 // headers of the pieces of items
 	goneBytes  int64 // chunks of items that are gone, but still being sent
 
-	view    Item // what a Visitor is shown
+	view     Item // what a Visitor is shown
+	event    Event
+	observer Observer // of evictions and moves; nil: there is none
+
 	n       counts
 	classes []classCounts
 
@@ -141,41 +144,55 @@ func (sh *shard) find(k Key) slab.Ref {
 }
 
 // live is the item with key k, if it is neither expired nor flushed; if it
-// is, it is freed.
-func (sh *shard) live(k Key, now Time) (item, bool) {
+// is, it is freed. o, unless nil, is told.
+func (sh *shard) live(k Key, now Time, o Observer) (item, bool) {
+	it, how := sh.lookUp(k, now)
+	if o != nil {
+		sh.tellLookup(o, k, how, it, now)
+	}
+	return it, how == LookupHit
+}
+
+// lookUp is live that also says what it found instead.
+func (sh *shard) lookUp(k Key, now Time) (it item, how Lookup) {
 	r := sh.find(k)
 	if r == 0 {
-		return item{}, false
+		return item{}, LookupMiss
 	}
-	it := sh.item(r)
+	it = sh.item(r)
 	switch {
 	case sh.isFlushed(it):
 		sh.n.getFlushed++
+		how = LookupFlushed
 	case isExpired(it, now.Seconds()):
 		sh.n.getExpired++
+		how = LookupExpired
 	case it.tag&hasExtra != 0:
-		return sh.liveExtra(it, k, now)
+		return sh.lookUpExtra(it, k, now)
 	default:
-		return it, true
+		return it, LookupHit
 	}
 	sh.unlink(it, k.Hash)
-	return item{}, false
+	return item{}, how
 }
 
-// liveExtra is live for an item with an extra header. A known absence, and a
-// value with a deadline while the clock is not trusted, are left where they
+// lookUpExtra is lookUp for an item with an extra header. A known absence, and
+// a value with a deadline while the clock is not trusted, are left where they
 // are, and not shown.
-func (sh *shard) liveExtra(it item, k Key, now Time) (item, bool) {
+func (sh *shard) lookUpExtra(it item, k Key, now Time) (item, Lookup) {
 	x := it.extra()
 	switch {
 	case x.Hard != 0 && sh.s.fresh.untrusted.Load():
-		return item{}, false
+		return item{}, LookupMiss
 	case x.Hard != 0 && x.Hard <= sh.deadlineTime(now):
 		sh.n.getExpired++
 		sh.unlink(it, k.Hash)
-		return item{}, false
+		return item{}, LookupExpired
 	}
-	return it, !x.absent
+	if x.absent {
+		return it, LookupMiss
+	}
+	return it, LookupHit
 }
 
 func isExpired(it item, second uint32) bool {
@@ -320,6 +337,9 @@ func (sh *shard) remove(r slab.Ref, now Time) {
 			if k := (Key{sh.HashOf(r), it.key()}); k.Hash != sh.filling {
 				sh.endToken(k, now)
 			}
+		}
+		if sh.observer != nil {
+			sh.tellEvict(it, now)
 		}
 	}
 	sh.unlink(it, sh.HashOf(r))

@@ -50,6 +50,7 @@ func (s *Store) Begin(k Key, n int, o *SetOptions, now Time, u *Upload) Status {
 	it := sh.init(r, l, k.Bytes, n, o.Flags, o.Expiry, now.Seconds())
 	sh.classes[sh.orderClass(it)].cmdSet++
 	*u = Upload{sh: sh, w: sh.writer(it), hash: k.Hash, left: n, taken: taken, o: *o}
+	u.o.Observer = nil
 	return OK
 }
 
@@ -60,6 +61,10 @@ func (s *Store) takeUpload(n int64) bool {
 	s.uploadBytes.Add(-n)
 	return false
 }
+
+// Observe says who is told of what the next Write and Commit do: nobody, if it
+// is not called. Their observer may be another one than that of Begin.
+func (u *Upload) Observe(o Observer) { u.o.Observer = o }
 
 // Remaining is the number of bytes still to be written.
 func (u *Upload) Remaining() int { return u.left }
