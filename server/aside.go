@@ -71,6 +71,12 @@ func (a *aside) run(v verdict, in []byte) {
 			a.end(err)
 			return
 		}
+		if v == verdictWatch {
+			returnWorker(a.w)
+			a.w = nil
+			a.end(a.c.watch(asideWatch{a.f}))
+			return
+		}
 		if clean++; a.waited {
 			clean, a.waited = 0, false
 		}
@@ -125,10 +131,10 @@ func (c *conn) serve(w *worker, out sender, v verdict, in []byte) (verdict, erro
 			return v, err
 		}
 		c.noteState()
-		if v == verdictClose || v == verdictMore && len(in) == 0 {
+		if v == verdictClose || v == verdictWatch || v == verdictMore && len(in) == 0 {
 			return v, nil
 		}
-		w.now = c.srv.now()
+		w.begin(c.srv, &c.connInfo, c.srv.watch.common())
 		for more := true; more; more = v == verdictMore && len(in) > 0 {
 			var n int
 			n, v = c.feed(w, in[:min(len(in), asideStepBytes)])
@@ -190,7 +196,7 @@ func (a *aside) goBack() bool {
 	}
 	c.settleAll()
 	if s.tells(verbosePlaces) {
-		c.tell("%d: goes back into a loop", c.fd.Load())
+		c.tell("%d: goes back into a loop", c.number)
 	}
 	_ = a.f.Close()
 	if a.w != nil {

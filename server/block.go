@@ -60,6 +60,7 @@ func (s *session) store(w *worker, in []byte) (n int) {
 	if r.Has.Has('Y') {
 		o.Fill = fillOf(&w.fill, r)
 	}
+	o.Observer = w.observer
 	if n = r.ValueLen; len(in) >= n+2 && in[n] == '\r' && in[n+1] == '\n' {
 		res := s.srv.store.Set(store.KeyOf(r.Key), in[:n], &o, w.now)
 		w.stored(r, res)
@@ -101,6 +102,7 @@ func (b *block) tailLeft() int { return len(b.tail) - b.nTail }
 // readBlock takes what has arrived of a data block.
 func (s *session) readBlock(w *worker, in []byte) (n int) {
 	b := s.block
+	b.upload.Observe(w.observer)
 	if left := b.upload.Remaining(); left > 0 {
 		n = min(left, len(in))
 		if st := b.upload.Write(in[:n], w.now); st != store.OK {

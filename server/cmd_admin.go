@@ -56,6 +56,8 @@ func (s *session) admin(w *worker) {
 		s.debugTime(w)
 	case meta.OpDebugItem:
 		s.debugItem(w)
+	case meta.OpWatch:
+		s.startWatch(w)
 	default:
 		w.fail(r, meta.ErrUnknown)
 	}

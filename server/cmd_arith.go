@@ -22,6 +22,7 @@ func (s *session) arith(w *worker) {
 		Initial:      r.Initial,
 		CompareCAS:   r.CompareCAS,
 		NewCAS:       r.NewCAS,
+		Observer:     w.observer,
 	}
 	if r.Before('N', 'T') {
 		o.VivifyExpiry = o.Expiry // the last one counts

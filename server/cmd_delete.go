@@ -20,6 +20,7 @@ func (s *session) delete(w *worker) {
 		Invalidate:  r.Has.Has('I'),
 		RemoveValue: r.Has.Has('x'),
 		CompareCAS:  r.CompareCAS,
+		Observer:    w.observer,
 	}
 	if o.Invalidate || o.RemoveValue { // else the item is gone
 		o.Touch, o.Expiry = r.Has.Has('T'), store.Expiry(int64(r.TTL), w.now)

@@ -15,6 +15,7 @@ func (s *session) get(w *worker, key []byte) bool {
 	var o store.GetOptions
 	o.Touch, o.Expiry = s.has.Has('T'), s.expiry
 	o.NoWin = true
+	o.Observer = w.observer
 	w.noRoom = false
 	st := s.srv.store.Get(store.KeyOf(key), &o, w.now, (*valueShower)(w))
 	if s.srv.prefixes.on.Load() {
@@ -69,7 +70,10 @@ func (w *worker) appendLarge(it *store.Item, mark int) bool {
 // touch answers touch.
 func (s *session) touch(w *worker) {
 	r := &w.req
-	o := store.GetOptions{Touch: true, NoWin: true, Expiry: store.Expiry(int64(r.TTL), w.now)}
+	o := store.GetOptions{
+		Touch: true, NoWin: true, Expiry: store.Expiry(int64(r.TTL), w.now),
+		Observer: w.observer,
+	}
 	st := s.srv.store.Get(store.KeyOf(r.Key), &o, w.now, nil)
 	w.answer(r, st, nil)
 }
@@ -77,7 +81,7 @@ func (s *session) touch(w *worker) {
 // metaGet answers mg.
 func (s *session) metaGet(w *worker) {
 	r := &w.req
-	o := store.GetOptions{NoBump: r.Has.Has('u')}
+	o := store.GetOptions{NoBump: r.Has.Has('u'), Observer: w.observer}
 	if r.Has&metaGetRare != 0 {
 		rareOptions(&o, r, w.now)
 	}
@@ -140,7 +144,7 @@ func (v *metaShower) VisitItem(it *store.Item) {
 // debug answers me.
 func (s *session) debug(w *worker) {
 	w.n.metas++
-	if st := s.srv.store.Peek(store.KeyOf(w.req.Key), w.now, (*debugShower)(w)); st != store.OK {
+	if st := s.srv.store.PeekObserved(store.KeyOf(w.req.Key), w.now, (*debugShower)(w), w.observer); st != store.OK {
 		w.answer(&w.req, st, nil)
 	}
 }

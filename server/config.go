@@ -90,6 +90,7 @@ type Config struct {
 	ItemChecksums bool   // --item-checksums: 4 bytes more an item, to know which are whole then
 
 	NoDump   bool   // -X: no stats detail, no dumps of keys
+	NoWatch  bool   // -W
 	Protocol string // -B: ascii, binary or auto; "" is ascii with AuthFile, binary with SASL, else auto
 	AuthFile string // -Y: file of users and passwords; "" lets everyone in
 	SASL     bool   // -S

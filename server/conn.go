@@ -1,6 +1,8 @@
 package server
 
 import (
+	"math"
+	"math/bits"
 	"net"
 	"net/netip"
 	"os"
@@ -32,6 +34,7 @@ const (
 	connSwallow                   // throws a data block away
 	connMwrite                    // has replies that the peer does not take
 	connClosing
+	connWatch // is told what happens
 )
 
 // closeReason is why a connection ended. Source: memcached's enum
@@ -59,6 +62,7 @@ type connInfo struct {
 	local    netip.AddrPort // both zero on a unix socket
 	opened   store.Time
 
+	number   int           // of the connection, as long as it lives; see numbers
 	fd       atomic.Int32  // changes when the connection leaves a loop or joins one
 	lastRead atomic.Int64  // store.Time of the last bytes
 	state    atomic.Uint32 // connState
@@ -119,6 +123,7 @@ type conn struct {
 type registry struct {
 	mu      sync.Mutex // list, closing, and place and index of every conn
 	list    []*conn
+	numbers numbers
 	closing bool // nothing is added, nothing moves any more
 
 	joining sync.WaitGroup // connections on their way into a loop; Add under mu
@@ -154,6 +159,7 @@ func (r *registry) addSecure(c *conn, t *secure) bool {
 
 func (r *registry) append(c *conn) {
 	c.index = len(r.list)
+	c.number = r.numbers.take()
 	r.list = append(r.list, c)
 }
 
@@ -166,6 +172,7 @@ func (r *registry) remove(c *conn) {
 	r.list[c.index].index = c.index
 	r.list[last] = nil
 	r.list = r.list[:last]
+	r.numbers.giveBack(c.number)
 	c.gnet, c.file, c.secure = nil, nil, nil
 }
 
@@ -234,6 +241,31 @@ func (r *registry) isClosing() bool {
 	return r.closing
 }
 
+// numbers gives connections their numbers, the lowest that is free: what a
+// descriptor is in memcached, in stats conns and for watchers. A descriptor
+// itself would not do, as it changes when a connection moves.
+type numbers struct {
+	first int      // descriptors of listeners are below it
+	taken []uint64 // bit i is number first+i
+}
+
+func (n *numbers) take() int {
+	for i, w := range n.taken {
+		if w != math.MaxUint64 {
+			b := bits.TrailingZeros64(^w)
+			n.taken[i] |= 1 << b
+			return n.first + i*64 + b
+		}
+	}
+	n.taken = append(n.taken, 1)
+	return n.first + (len(n.taken)-1)*64
+}
+
+func (n *numbers) giveBack(number int) {
+	i := number - n.first
+	n.taken[i/64] &^= 1 << (i % 64)
+}
+
 // connsAStep is how many connections are looked at under one lock.
 const connsAStep = 256
 
@@ -271,7 +303,7 @@ func (s *Server) open(nc net.Conn, ln *listener) {
 		}
 		s.counts.total.Add(1)
 		if s.tells(verboseCommands) {
-			c.tell("<%d new %s client connection", c.fd.Load(), ln.protocol)
+			c.tell("<%d new %s client connection", c.number, ln.protocol)
 		}
 		return
 	}
@@ -313,12 +345,13 @@ func (s *Server) ended(c *conn, r closeReason) {
 	c.setReason(r)
 	c.setState(connClosing)
 	if s.tells(verboseCommands) {
-		c.tell("<%d connection closed (%s).", c.fd.Load(), c.reason)
+		c.tell("<%d connection closed (%s).", c.number, c.reason)
 	}
 	c.dropRest()
 	c.session.end()
 	c.wait(0)
 	s.buffers.settle(&c.held, 0)
+	s.watch.tellClose(&c.connInfo)
 	s.conns.remove(c)
 	s.counts.current.Add(-1)
 }

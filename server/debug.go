@@ -121,7 +121,7 @@ func (p *debugPinner) VisitItem(it *store.Item) { p.pin, p.ok = it.Pin() }
 
 func (s *session) debugPin(w *worker, key string) (store.Pin, bool) {
 	var p debugPinner
-	s.srv.store.Peek(store.KeyOf([]byte(key)), w.now, &p)
+	s.srv.store.PeekObserved(store.KeyOf([]byte(key)), w.now, &p, w.observer)
 	return p.pin, p.ok
 }
 

@@ -10,8 +10,10 @@
 // and a connection does not keep. A turn is what a loop does for one connection
 // before the others: a few batches at most. A connection that is aside is
 // driven by a goroutine of its own, because its peer does not take its replies,
-// or because what it asks for takes long: a SASL login, a dump of items. Over UDP (-U) a session
-// lasts as long as a datagram; a goroutine for each socket drives it.
+// or because what it asks for takes long: a SASL login, a dump of items. A
+// watcher is a connection that has said watch, and is told what happens. Over
+// UDP (-U) a session lasts as long as a datagram; a goroutine for each socket
+// drives it.
 //
 //	accept ──► conn ──► loop ──────────────────────────► aside
 //	           │        reads, turns, writes at once     reads only when nothing

@@ -38,12 +38,13 @@ type loop struct {
 	srv    *Server
 	client *gnet.Client
 	w      *worker      // output is empty between two callbacks
+	ring   *ring        // for watchers of what its connections do
 	conns  atomic.Int32 // in the loop or on the way into it
 }
 
 // newLoop starts a loop.
-func newLoop(s *Server) (*loop, error) {
-	l := &loop{srv: s, w: takeWorker()}
+func newLoop(s *Server, r *ring) (*loop, error) {
+	l := &loop{srv: s, w: takeWorker(), ring: r}
 	client, err := gnet.NewClient(l,
 		gnet.WithNumEventLoop(1),
 		gnet.WithReadBufferCap(readBytes),
@@ -98,8 +99,11 @@ func forgetZone(a net.Addr) {
 func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 	c := gc.Context().(*conn)
 	l.srv.conns.joined(c, gc)
-	if c.joins.Add(1) == 1 && l.srv.tells(verboseCommands) {
-		c.tell("<%d new %s client connection", c.fd.Load(), c.listener.protocol)
+	if c.joins.Add(1) == 1 {
+		l.srv.watch.tellNew(&c.connInfo)
+		if l.srv.tells(verboseCommands) {
+			c.tell("<%d new %s client connection", c.number, c.listener.protocol)
+		}
 	}
 	return nil, gnet.None
 }
@@ -109,7 +113,7 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
 	c := gc.Context().(*conn)
 	p, _ := gc.Next(-1) // a view of the loop's read buffer; fails for no n < 1
-	l.w.now = l.srv.now()
+	l.w.begin(l.srv, &c.connInfo, l.ring)
 	l.w.sample.begin()
 	action := gnet.None
 	switch {
@@ -167,7 +171,7 @@ func (l *loop) turn(c *conn, p []byte) gnet.Action {
 			w.out.reset()
 			c.setReason(closeError)
 			return gnet.Close
-		case w.out.pending() > 0 || v == verdictWait:
+		case w.out.pending() > 0 || v == verdictWait || v == verdictWatch:
 			return l.leave(c, v, p, nil)
 		case v == verdictMore:
 			c.dropRest()
@@ -238,7 +242,7 @@ func (l *loop) leave(c *conn, v verdict, in, more []byte) gnet.Action {
 	l.srv.counts.asides.Add(1)
 	c.nAsides++
 	if l.srv.tells(verbosePlaces) {
-		c.tell("%d: leaves its loop, %d bytes are pending", fd, w.out.pending())
+		c.tell("%d: leaves its loop, %d bytes are pending", c.number, w.out.pending())
 	}
 	a := &aside{c: c, f: f, w: w}
 	go a.run(v, rest)

@@ -137,6 +137,7 @@ func (s *session) packetGet(w *worker) {
 	r := &w.req
 	var o store.GetOptions
 	o.NoWin = true
+	o.Observer = w.observer
 	if r.Has.Has('T') {
 		o.Touch, o.Expiry = true, store.Expiry(r.TTL, w.now)
 	}
@@ -189,6 +190,7 @@ func (s *session) storePacket(w *worker, in []byte) (n int) {
 	}
 	var o store.SetOptions
 	setOptions(&o, r, w.now)
+	o.Observer = w.observer
 	if n = r.ValueLen; len(in) >= n {
 		w.stored(r, s.srv.store.Set(store.KeyOf(r.Key), in[:n], &o, w.now))
 		return n

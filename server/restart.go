@@ -44,7 +44,7 @@ func (s *Server) openStore() error {
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
-	s.store = st
+	s.store, s.watch.store = st, st
 	s.guard.store, s.guard.skew = st, store.Time(st.SkewMaxMillis())
 	s.obeyAutomove()
 	s.store.Tune(s.lru.tuning())

@@ -31,6 +31,7 @@ type Server struct {
 	crawler   crawler
 	debug     debugState
 	tls       tlsState
+	watch     watch
 	started   store.Time
 
 	buffers  buffers
@@ -69,7 +70,7 @@ type Server struct {
 type connCounts struct {
 	current atomic.Int64 // places in -c that are taken
 	highest atomic.Int64 // current has ever been
-	aside   atomic.Int64 // in no loop now, because of pending output
+	aside   atomic.Int64 // in no loop now: they have pending output, or watch
 
 	// What follows is zeroed by stats reset.
 	total     atomic.Uint64 // opened
@@ -149,6 +150,7 @@ func New(c Config) (*Server, error) {
 		s.epoch = newEpoch()
 		s.clock = func() store.Time { return s.epoch.at(time.Now()) }
 	}
+	s.watch.init(d.Threads, &d.Extended)
 	s.prefixes.delimiter = d.PrefixDelim
 	s.prefixes.on.Store(d.DetailOn)
 	s.verbosity.Store(int32(d.Verbosity))
@@ -210,8 +212,14 @@ func (s *Server) start(ctx context.Context) error {
 			return err
 		}
 	}
-	for range s.cfg.Threads {
-		l, err := newLoop(s)
+	for _, ln := range s.listeners {
+		s.conns.numbers.first = max(s.conns.numbers.first, ln.fd+1)
+	}
+	for _, u := range s.udp {
+		s.conns.numbers.first = max(s.conns.numbers.first, u.number+1)
+	}
+	for i := range s.cfg.Threads {
+		l, err := newLoop(s, s.watch.rings[1+i])
 		if err != nil {
 			return fmt.Errorf("server: start loop: %w", err)
 		}
@@ -230,6 +238,7 @@ func (s *Server) start(ctx context.Context) error {
 	background, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.chores.Go(func() { s.store.Background(background, s.clock) })
 	s.chores.Go(s.crawl)
+	s.chores.Go(func() { s.watch.run(s.stop) })
 	if s.cfg.IdleSeconds > 0 {
 		s.chores.Go(s.kickIdleConns)
 	}

@@ -26,6 +26,8 @@ const (
 	phaseBlock
 	// phaseSkip: skip bytes of a data block are thrown away.
 	phaseSkip
+	// phaseWatch: the connection watches.
+	phaseWatch
 	// phaseSkipLine: the rest of a line is thrown away; then after is answered.
 	phaseSkipLine
 	// phaseLogin: as phaseLine, before the peer has logged in.
@@ -76,6 +78,8 @@ type session struct {
 
 	dump      *dump      // phaseDump
 	cachedump *cachedump // phaseCachedump
+
+	watcher *watcher // phaseWatch
 }
 
 // linePool lends sessions the memory for a broken line.
@@ -187,6 +191,8 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 			if !w.mayWait || !s.goOn(w) {
 				return len(p) - len(in), verdictWait
 			}
+		case phaseWatch:
+			return len(p) - len(in), verdictWatch
 		case phaseClosed:
 			return len(p) - len(in), verdictClose
 		}
@@ -212,6 +218,10 @@ func (s *session) end() {
 	s.cachedump = nil
 	s.dropLine()
 	s.dropBlock()
+	if s.watcher != nil {
+		s.srv.watch.remove(s.watcher)
+		s.watcher = nil
+	}
 }
 
 // readLine takes a line, or what is there of it, and returns the bytes of in

@@ -73,7 +73,7 @@ func (p *testPeer) sleep(seconds int) { *p.now += store.Time(seconds) * 1000 }
 func (p *testPeer) feed(in []byte) {
 	p.t.Helper()
 	for round := 0; !p.closed; round++ {
-		p.w.now = p.srv.clock()
+		p.w.begin(p.srv, p.s.conn, p.srv.watch.common())
 		n, v := p.s.feed(&p.w, in)
 		if n < 0 || n > len(in) || v == verdictMore && n != len(in) {
 			p.t.Fatalf("feed(%d bytes) took %d, verdict %d", len(in), n, v)
@@ -83,7 +83,7 @@ func (p *testPeer) feed(in []byte) {
 		}
 		p.drain()
 		in = in[n:]
-		p.closed = v == verdictClose
+		p.closed = v == verdictClose || v == verdictWatch
 		p.w.mayWait = v == verdictWait
 		if v == verdictMore {
 			return

@@ -17,6 +17,7 @@ type snapshot struct {
 	conns    connFigures
 	buffers  bufferFigures
 	tls      tlsFigures
+	watch    watchFigures
 	usage    syscall.Rusage // of the process
 }
 
@@ -29,6 +30,7 @@ func (s *Server) snapshot(now store.Time) *snapshot {
 		conns:    s.connStats(),
 		buffers:  s.bufferStats(),
 		tls:      s.tlsStats(now),
+		watch:    s.watch.stats(),
 	}
 	s.store.Snapshot(now, &sn.store)
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &sn.usage) != nil {

@@ -146,8 +146,12 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 	if maintained {
 		l.num("lru_maintainer_juggles", st.Looks)
 	}
-	l.zeros("malloc_fails", "log_worker_dropped", "log_worker_written", "log_watcher_skipped", "log_watcher_sent",
-		"log_watchers")
+	l.zeros("malloc_fails")
+	l.num("log_worker_dropped", sn.watch.Dropped)
+	l.num("log_worker_written", sn.watch.Written)
+	l.num("log_watcher_skipped", sn.watch.Skipped)
+	l.num("log_watcher_sent", sn.watch.Sent)
+	l.num("log_watchers", sn.watch.Watchers)
 	l.tls(&s.cfg.TLS, &sn.tls)
 	l.zeros("unexpected_napi_ids", "round_robin_fallback")
 	l.num("bytes", t.MemRequested)
@@ -234,4 +238,5 @@ func (s *Server) resetStats() {
 	s.buffers.reset()
 	s.crawler.reset()
 	s.tls.reset()
+	s.watch.resetStats()
 }

@@ -18,6 +18,7 @@ var connStateNames = [...]string{
 	connSwallow:  "conn_swallow",
 	connMwrite:   "conn_mwrite",
 	connClosing:  "conn_closing",
+	connWatch:    "conn_watch",
 }
 
 // connRow is a connection or a listener in stats conns.
@@ -43,7 +44,7 @@ func (s *Server) appendConnStats(dst []byte, asking *connInfo, now store.Time) [
 	}
 	for _, u := range s.udp {
 		row := connRow{
-			fd:          int(u.fd.Load()),
+			fd:          u.number,
 			udp:         true,
 			addr:        addressText("udp", u.local),
 			state:       connStateNames[connRead],
@@ -57,7 +58,7 @@ func (s *Server) appendConnStats(dst []byte, asking *connInfo, now store.Time) [
 	}
 	s.conns.each(func(c *conn) {
 		row := connRow{
-			fd:          int(c.fd.Load()),
+			fd:          c.number,
 			addr:        addressText("tcp", c.remote),
 			listen:      addressText("tcp", c.local),
 			state:       connStateNames[c.state.Load()],

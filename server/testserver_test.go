@@ -83,6 +83,8 @@ func testConfig(t testing.TB, flags []string) Config {
 			c.NoEvict = true
 		case "-m 8":
 			c.MemoryMB = 8
+		case "-W ":
+			c.NoWatch = true
 		case "-X ":
 			c.NoDump = true
 		case "-D /":
@@ -101,6 +103,8 @@ func testConfig(t testing.TB, flags []string) Config {
 			c.TenantDelimiter = ':'
 		case flagTenantTracked + " 1":
 			c.TenantsTracked = 1
+		case "-o no_lru_crawler,no_lru_maintainer":
+			c.Extended.NoLRUCrawler, c.Extended.NoLRUMaintainer = true, true
 		case "-o no_slab_reassign":
 			c.Extended.NoSlabReassign = true
 		case "-o no_slab_automove":

@@ -53,7 +53,7 @@ type secure struct {
 	slot   bool        // it holds one of tlsState.slots
 	heard  bool        // the peer has sent something
 	dry    bool        // there was nothing more to read, last time
-	broken bool        // the socket has failed, or the peer has closed it
+	broken atomic.Bool // the socket has failed, or the peer has closed it
 	hasty  bool        // a write that would wait fails
 
 	// What RawConn calls, made once, with arguments and results.
@@ -101,6 +101,7 @@ func (s *Server) openSecure(c *conn, nc net.Conn) error {
 	if !s.conns.addSecure(c, t) {
 		return os.ErrClosed
 	}
+	s.watch.tellNew(&c.connInfo)
 	go t.shake()
 	return nil
 }
@@ -118,10 +119,11 @@ func (t *secure) shake() {
 	switch {
 	case s.conns.isClosing():
 		t.c.setReason(closeShutdown)
-	case !t.heard && t.broken: // somebody looked whether the port is open
+	case !t.heard && t.broken.Load(): // somebody looked whether the port is open
 		t.c.setReason(closeNormal)
 	default:
 		s.tls.handshakeErrors.Add(1)
+		s.watch.tellTLS(t.c.number, err)
 		t.c.setReason(closeError)
 	}
 	t.end(err)
@@ -178,7 +180,10 @@ func (t *secure) run() {
 	defer s.conns.aside.Done()
 	for {
 		err := t.serve()
-		if err == nil && !t.c.settle() {
+		switch {
+		case err == errWatch:
+			err = t.c.watch(secureWatch{t})
+		case err == nil && !t.c.settle():
 			err = errNoBuffer
 		}
 		if err != nil {
@@ -199,10 +204,11 @@ func (t *secure) run() {
 }
 
 // errKicked ends a connection that was idle too long, errDone one that its
-// session wants to close.
+// session wants to close. With errWatch it goes on as a watcher's.
 var (
 	errKicked = errors.New("idle")
 	errDone   = errors.New("done")
+	errWatch  = errors.New("watch")
 )
 
 // awoken decides what an interrupted wait means: nil is to go on waiting.
@@ -246,8 +252,12 @@ func (t *secure) serve() error {
 			t.w.sample.begin()
 			v, serveErr := t.c.serve(t.w, t, verdictMore, buf[:n])
 			t.w.sample.end(&t.c.srv.latencies)
-			if serveErr == nil && v == verdictClose {
+			switch {
+			case serveErr != nil:
+			case v == verdictClose:
 				serveErr = errDone
+			case v == verdictWatch:
+				serveErr = errWatch
 			}
 			if serveErr != nil {
 				t.w.out.reset()
@@ -261,8 +271,9 @@ func (t *secure) serve() error {
 		case errors.Is(err, errDry), errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
 		default:
-			if !t.broken && err != io.EOF {
+			if !t.broken.Load() && err != io.EOF {
 				t.c.srv.tls.protoErrors.Add(1)
+				t.c.srv.watch.tellTLS(t.c.number, err)
 			}
 			return err
 		}
@@ -378,7 +389,7 @@ func (t *secure) Read(p []byte) (n int, err error) {
 			case errors.Is(err, os.ErrDeadlineExceeded):
 				return 0, err
 			case err != unix.EAGAIN:
-				t.broken = true
+				t.broken.Store(true)
 				return 0, err
 			}
 			t.dry = true
@@ -425,7 +436,7 @@ func (t *secure) Write(p []byte) (n int, err error) {
 		err = t.takeSlot()
 	}
 	if err != nil {
-		t.broken = true
+		t.broken.Store(true)
 	}
 	return n, err
 }

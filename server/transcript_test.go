@@ -40,6 +40,9 @@ import (
 //	@connect      go on with a new connection
 //	@wait         all replies so far must have come before anything is sent
 //	@advance 5s   the clock moves on
+//	@watch WORDS  another connection says watch WORDS and is told OK
+//	= TEXT        it is told TEXT, behind "ts=... gid=... ", and \n
+//	@unwatch      it closes
 //
 // and before the first line of a case:
 //
@@ -103,6 +106,9 @@ const (
 	actConnect
 	actWait
 	actAdvance
+	actWatch
+	actTold
+	actUnwatch
 )
 
 // action is one line of a case.
@@ -111,6 +117,7 @@ type action struct {
 	line   int  // in its file
 	packet bool // text is a packet
 	text   template
+	word   string        // actWatch
 	by     time.Duration // actAdvance
 }
 
@@ -190,8 +197,11 @@ func readTranscripts(path string) ([]*transcript, error) {
 		case "<<":
 			act.kind = actExpect
 		case ">>":
+		case "=":
+			act.kind = actTold
+			text = "ts={#}.{#} gid={#} " + text + `\n`
 		default:
-			return nil, fail("a line starts with > >> < << <~ @ # or [, got %q", line)
+			return nil, fail("a line starts with > >> < << <~ = @ # or [, got %q", line)
 		}
 		if act.packet {
 			act.text, err = parsePacket(text, act.kind != actSend)
@@ -201,7 +211,7 @@ func readTranscripts(path string) ([]*transcript, error) {
 			tr.steps = append(tr.steps, act)
 			continue
 		}
-		if mark != ">>" && mark != "<<" {
+		if mark != ">>" && mark != "<<" && mark != "=" {
 			text += `\r\n`
 		}
 		if act.text, err = parseTemplate(text); err != nil {
@@ -243,6 +253,10 @@ func (tr *transcript) directive(s string, line int) error {
 		act.kind = actConnect
 	case "wait":
 		act.kind = actWait
+	case "watch":
+		act.kind, act.word = actWatch, s
+	case "unwatch":
+		act.kind = actUnwatch
 	case "advance":
 		act.kind = actAdvance
 		var err error
@@ -539,6 +553,9 @@ type runner struct {
 	r     *bufio.Reader
 	names *bindings
 
+	watcher net.Conn // nil: there is none
+	lines   *bufio.Reader
+
 	// Pipelined only: what is to be written, and the expectations that wait.
 	out     []byte
 	waiting []action
@@ -571,6 +588,7 @@ func (tr *transcript) run(tg *target, w way) error {
 		r.names.numbers["ms"] = uint64(tg.millis())
 	}
 	defer r.drop()
+	defer r.unwatch()
 	if len(tr.flags) == 0 {
 		if err := tg.flush(); err != nil {
 			return err
@@ -583,7 +601,7 @@ func (tr *transcript) run(tg *target, w way) error {
 		return err
 	}
 	steps := tr.steps
-	if last := steps[len(steps)-1].kind; last <= actSeek || last == actAdvance {
+	if last := steps[len(steps)-1].kind; last <= actSeek || last == actAdvance || last == actTold {
 		// Nothing more may come than was expected: the reply to mn is next.
 		line := steps[len(steps)-1].line
 		more := noop(line)
@@ -637,11 +655,35 @@ func (r *runner) drop() {
 	}
 }
 
+// watch opens a second connection, and says words there.
+func (r *runner) watch(words string) (err error) {
+	r.unwatch()
+	if r.watcher, err = r.tg.dial(); err != nil {
+		return err
+	}
+	r.lines = bufio.NewReader(r.watcher)
+	r.watcher.SetDeadline(time.Now().Add(r.tg.timeout))
+	if _, err := io.WriteString(r.watcher, words+"\r\n"); err != nil {
+		return err
+	}
+	if line, err := r.lines.ReadString('\n'); line != "OK\r\n" {
+		return fmt.Errorf("%s: got %q, %v", words, line, err)
+	}
+	return nil
+}
+
+func (r *runner) unwatch() {
+	if r.watcher != nil {
+		r.watcher.Close()
+		r.watcher = nil
+	}
+}
+
 func (r *runner) step(act action) error {
 	switch act.kind {
 	case actSend:
 		return r.send(act)
-	case actExpect, actSeek:
+	case actExpect, actSeek, actTold:
 		if r.w == wayPipelined {
 			r.waiting = append(r.waiting, act)
 			return nil
@@ -664,6 +706,10 @@ func (r *runner) step(act action) error {
 		return r.connect()
 	case actAdvance:
 		return r.tg.advance(act.by)
+	case actWatch:
+		return r.watch(act.word)
+	case actUnwatch:
+		r.unwatch()
 	}
 	return nil
 }
@@ -713,7 +759,7 @@ func (r *runner) take() []byte {
 
 // settle writes what is kept and compares the replies that wait.
 func (r *runner) settle() error {
-	if r.w != wayPipelined || r.conn == nil {
+	if r.w != wayPipelined || r.conn == nil && r.watcher == nil {
 		return nil
 	}
 	written := make(chan struct{})
@@ -724,7 +770,9 @@ func (r *runner) settle() error {
 	defer func() { <-written }()
 	for _, act := range r.waiting {
 		if err := r.expect(act); err != nil {
-			r.conn.Close() // ends the writer too
+			if r.conn != nil {
+				r.conn.Close() // ends the writer too
+			}
 			return fmt.Errorf("line %d: %w", act.line, err)
 		}
 	}
@@ -734,7 +782,11 @@ func (r *runner) settle() error {
 
 // expect reads a reply and compares it.
 func (r *runner) expect(act action) error {
-	r.conn.SetReadDeadline(time.Now().Add(r.tg.timeout))
+	conn, from := r.conn, r.r
+	if act.kind == actTold {
+		conn, from = r.watcher, r.lines
+	}
+	conn.SetReadDeadline(time.Now().Add(r.tg.timeout))
 	switch {
 	case act.packet:
 		return r.expectPacket(act)
@@ -745,11 +797,11 @@ func (r *runner) expect(act action) error {
 		var got []byte
 		var err error
 		if last := want[len(want)-1]; last.hole != "" || bytes.HasSuffix(last.lit, []byte{'\n'}) {
-			got, err = r.r.ReadBytes('\n')
+			got, err = from.ReadBytes('\n')
 		} else {
 			got = make([]byte, len(last.lit))
 			var n int
-			n, err = io.ReadFull(r.r, got)
+			n, err = io.ReadFull(from, got)
 			got = got[:n]
 		}
 		if err != nil {

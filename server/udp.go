@@ -87,6 +87,7 @@ func (s *Server) addUDP(pc *net.UDPConn, tag string) (port int, err error) {
 	}
 	return int(u.local.Port()), rc.Control(func(fd uintptr) {
 		u.fd.Store(int32(fd))
+		u.number = int(fd)
 		s.markSocket(int(fd))
 	})
 }
@@ -119,7 +120,7 @@ func (u *udpSocket) datagram(p []byte, from netip.AddrPort) {
 	w := u.w
 	w.n.bytesRead += uint64(len(p))
 	if len(p) > udpHeaderBytes && binary.BigEndian.Uint16(p[4:]) == 1 {
-		w.now = u.srv.now()
+		w.begin(u.srv, &u.connInfo, u.srv.watch.common())
 		u.lastRead.Store(int64(w.now))
 		u.remote = from
 		u.setState(connParseCmd)

@@ -49,12 +49,12 @@ func (c *conn) feedAloud(w *worker, p []byte) (n int, v verdict) {
 		switch {
 		case packets:
 			piece = p[n:]
-			c.tell("<%d %d bytes of packets", c.fd.Load(), len(piece))
+			c.tell("<%d %d bytes of packets", c.number, len(piece))
 		case s.phase != phaseLine && s.phase != phaseStart && s.phase != phaseLogin, !bytes.HasSuffix(piece, []byte{'\n'}):
 		case s.line != nil:
-			c.tell("<%d %s%s", c.fd.Load(), visible(*s.line), visible(piece))
+			c.tell("<%d %s%s", c.number, visible(*s.line), visible(piece))
 		default:
-			c.tell("<%d %s", c.fd.Load(), visible(piece))
+			c.tell("<%d %s", c.number, visible(piece))
 		}
 		before := w.out.pending()
 		mark := len(w.out.buf)
@@ -66,7 +66,7 @@ func (c *conn) feedAloud(w *worker, p []byte) (n int, v verdict) {
 			if packets {
 				line = nil
 			}
-			c.tell(">%d %s (%d bytes)", c.fd.Load(), visible(line), w.out.pending()-before)
+			c.tell(">%d %s (%d bytes)", c.number, visible(line), w.out.pending()-before)
 		}
 	}
 	return n, v

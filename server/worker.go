@@ -46,6 +46,9 @@ const (
 	verdictWait
 	// verdictClose: write the output, then close. No more input is taken.
 	verdictClose
+	// verdictWatch: the session is a watcher's. It takes no more input, and
+	// what it sends is lines from elsewhere.
+	verdictWatch
 )
 
 // worker is what a batch needs and a connection does not keep: the request
@@ -61,6 +64,9 @@ type worker struct {
 	asked     store.Ask          // of the lookup being executed
 	fill      store.Fill         // of the set being executed
 	freshness meta.ItemFreshness // of the item being shown
+
+	observer store.Observer // of what requests do; nil: nobody watches
+	tap      tap
 
 	noRoom bool // the value just asked for could neither be pinned nor copied
 
@@ -79,6 +85,7 @@ func returnWorker(w *worker) {
 		w.out.buf = nil
 	}
 	w.mayWait = false
+	w.observer, w.tap = nil, tap{}
 	workerPool.Put(w)
 }
 

@@ -91,6 +91,7 @@ func (f *flags) apply(x *extended) {
 	x.ItemMaxBytes = int(f.ItemMax)
 	x.FlushDisabled = f.NoFlush
 	x.NoDump = f.NoDump
+	x.NoWatch = f.NoWatch
 	x.AdminListen = f.AdminListen
 	x.AdminPprof = f.AdminPprof
 	x.MemoryFile = f.MemoryFile

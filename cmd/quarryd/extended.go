@@ -224,11 +224,11 @@ var suboptions = []suboption{
 			x.Extended.SlabChunkMaxBytes = slabPageBytes
 			return nil
 		}},
-	{name: "watcher_logbuf_size", class: ignored,
+	{name: "watcher_logbuf_size",
 		missing: "Missing watcher_logbuf_size argument",
 		set: strict(func(x *server.Extended) *int { return &x.WatcherBufferBytes }, 1<<10,
 			"could not parse argument to watcher_logbuf_size")},
-	{name: "worker_logbuf_size", class: ignored,
+	{name: "worker_logbuf_size",
 		missing: "Missing worker_logbuf_size argument",
 		set: strict(func(x *server.Extended) *int { return &x.WorkerBufferBytes }, 1<<10,
 			"could not parse argument to worker_logbuf_size")},
