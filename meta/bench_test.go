@@ -122,6 +122,8 @@ func TestNoAllocations(t *testing.T) {
 	for _, c := range append(commonLines,
 		struct{ name, line string }{"mg/binary", "mg Zm9v b v k"},
 		struct{ name, line string }{"error", "set a x 0 5"},
+		struct{ name, line string }{"mg/grant", "mg a v G500b Y42 y a"},
+		struct{ name, line string }{"ms/fill", "ms a 2 GAAAAAA.1.AAAAAAAAAA Y42 A1700000030000,1700000010000,1700000000000"},
 		struct{ name, line string }{"stats", "stats items"}) {
 		line := []byte(c.line)
 		none("parse "+c.name, func() { r.ParseLine(line) })
@@ -138,6 +140,13 @@ func TestNoAllocations(t *testing.T) {
 		none("reply to "+line, func() { buf = r.AppendMetaReply(buf[:0], meta.CodeVA, &it) })
 		none("refusal of "+line, func() { buf = r.AppendMetaReply(buf[:0], meta.CodeNS, nil) })
 	}
+	r.ParseLine([]byte("mg a v G500 y a"))
+	it.Fresh = &meta.ItemFreshness{Version: 1 << 60, Deadlines: meta.Deadlines{Hard: 1 << 47, Soft: 1, Read: 1}}
+	answer := meta.Answer{Granted: true, Waits: true, WaitMillis: 1000, HasVersion: true, Version: 1 << 60}
+	answer.SetToken([]byte("AAAAAA.1.AAAAAAAAAA"))
+	none("reply with a grant", func() { buf = r.AppendFreshReply(buf[:0], meta.CodeVA, &it, &answer) })
+	none("parse it", func() { rep.Parse(buf) })
+	it.Fresh = nil
 	keys := [][]byte{[]byte("a"), []byte("b")}
 	none("get line", func() { buf = meta.AppendGetLine(buf[:0], meta.VerbGet, 0, keys...) })
 	none("value header", func() { buf = meta.AppendValueHeaderCAS(buf[:0], keys[0], 1<<31, 1<<20, 1<<63) })

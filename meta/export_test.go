@@ -64,6 +64,11 @@ func (r *Request) Describe() string {
 			field(f.name, f.value)
 		}
 	}
+	if r.Has&freshFlags != 0 {
+		if f := &r.Fresh; *f != (Freshness{}) {
+			fmt.Fprintf(&b, " fresh=%d,%q,%q,%d,%d,%d,%d", f.GrantMillis, f.GrantClass, f.Token(), f.Version, f.Hard, f.Soft, f.Read)
+		}
+	}
 	for _, f := range []struct {
 		name string
 		set  bool

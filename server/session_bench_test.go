@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -38,6 +39,21 @@ var steady = []struct{ name, setup, in string }{
 	{"Packet/incr", packet("set key=k flags=0 exp=0 value=10000000000000000000"), packet("incr key=k delta=1 init=0 exp=0")},
 	{"Packet/noop", "", packet("noop")},
 }
+
+// steadyFresh are those with versions, deadlines and grants.
+var steadyFresh = []struct{ name, setup, in string }{
+	{"MetaGet/fresh", versioned, "mg k v y a G500\r\n"},
+	{"MetaGet/minimum", versioned, "mg k v Y5\r\n"},
+	{"MetaGet/plain", versioned, "mg k v\r\n"},
+	{"Get/versioned", versioned, "get k\r\n"},
+	{"MetaGet/stale", versioned + "md k I Y6\r\nmg k G1000\r\n", "mg k v y G500\r\n"},
+	{"MetaGet/waits", "mg nope G1000\r\n", "mg nope v G500\r\n"},
+	{"MetaDelete/notice", versioned, "md k I Y5\r\n"},
+	{"MetaSet/older", versioned, "ms k 100 Y5\r\n" + value100 + "\r\n"},
+	{"MetaSet/forged", versioned, "ms k 100 GAAAAAA.1.AAAAAAAAAA Y5 A1800000000000\r\n" + value100 + "\r\n"},
+}
+
+var versioned = "ms k 100 Y5 A1800000000000,1700000900000\r\n" + value100 + "\r\n"
 
 var value100 = strings.Repeat("v", 100)
 
@@ -76,8 +92,9 @@ func TestNoAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("sync.Pool drops what it is given under the race detector")
 	}
-	for _, tc := range steady {
+	for _, tc := range slices.Concat(steady, steadyFresh) {
 		p := newTestPeer(t, Config{})
+		p.sleep(60) // floors are known then
 		p.send(tc.setup)
 		in := []byte(tc.in)
 		cut := len(in) / 2

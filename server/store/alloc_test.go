@@ -21,7 +21,27 @@ func TestZeroAllocations(t *testing.T) {
 	v := &appender{dst: dst}
 	i := 0
 	next := func() Key { i++; return keys[i%len(keys)] }
+	ask := &Ask{}
+	now := noon
+	granted := func() Token {
+		*ask = Ask{Class: GrantForeground}
+		now++
+		s.Get(keys[0], &GetOptions{Ask: ask}, now, nil)
+		return ask.Token
+	}
+	fill := &Fill{}
 	for name, f := range map[string]func(){
+		"grant, fill, notice, given back": func() {
+			*fill = Fill{HasToken: true, Token: granted(), Version: uint64(now), Deadlines: Deadlines{Hard: now + 1000, Soft: now + 1}}
+			if res := s.Set(keys[0], value, &SetOptions{Fill: fill}, now); res.Status != OK {
+				t.Fatalf("%+v", res)
+			}
+			s.Notice(keys[0], uint64(now)+1, false, now)
+			if why := s.GiveBack(keys[0], granted(), true, now); why != ReasonNone {
+				t.Fatal(why)
+			}
+			now += 5000
+		},
 		"get hit":  func() { v.dst = dst; s.Get(keys[len(keys)-1], &GetOptions{}, noon, v) },
 		"get miss": func() { s.Get(next(), &GetOptions{}, noon, v) },
 		"set":      func() { s.Set(next(), value, &SetOptions{}, noon) },
