@@ -84,7 +84,7 @@ func (sh *shard) judge(k Key, f *Fill, x *extra, found bool, now Time) (*record,
 		return rec, ReasonClock
 	case f.Hard != 0 && f.Hard <= at:
 		return rec, ReasonPast
-	case rec == nil && f.Read != 0 && f.Read+Time(fr.cfg.RetentionMillis) < at:
+	case rec == nil && f.Read != 0 && f.Read+Time(fr.cfg.RetentionMillis) <= at:
 		return rec, ReasonPast // floors of that time may be forgotten
 	case f.Version < floor, found && f.Version < x.version:
 		return rec, ReasonFloor

@@ -213,3 +213,14 @@ func TestFreshLife(t *testing.T) {
 	f.want("EN W")
 	f.plain("EN")
 }
+
+// A write without a grant whose read is as old as floors are kept could be of
+// before a floor that is forgotten. The explorer has found this one.
+func TestFreshOldWrite(t *testing.T) {
+	f := newFreshKey(t, FreshConfig{})
+	began := f.now // version 1 is read, and 2 is committed at once
+	f.s.Notice(f.k, 2, false, f.now)
+	f.now += retentionDefault
+	f.fillWith(Fill{Version: 1, Deadlines: Deadlines{Hard: began + 60_000, Read: began}}, "one", ReasonPast)
+	f.fillWith(Fill{Version: 3, Deadlines: Deadlines{Hard: began + 60_000, Read: began + 1}}, "three", ReasonNone)
+}
