@@ -86,6 +86,9 @@ type Tuning struct {
 	// ProtectedPct of a class's items may be protected, instead of
 	// protectedPct of those outside the window. 0 is not said.
 	ProtectedPct float64
+	// Eager moves what is read in probation to protected at once, and not only
+	// when it would have to go.
+	Eager bool
 }
 
 // Moves counts what happened to the items of a class.
@@ -202,6 +205,11 @@ func (o *Order) Hit(c int, r slab.Ref, t slab.Tag, h uint64) slab.Tag {
 	case s == Probation && hit != t:
 		o.lowHits++
 		o.weigh()
+		if o.tuning.Eager && hit&Active != 0 {
+			hit &^= Active
+			o.move(k, r, hit, Protected)
+			hit = hit.WithState(Protected.state())
+		}
 	case s == Window && t&Fetched == 0 && float64(o.of.AgeOf(r)) > k.stay/2:
 		o.oldHits++
 		o.weigh()

@@ -340,4 +340,23 @@ func TestTune(t *testing.T) {
 			t.Errorf("victim is %d, want the temporary item %d: there is nothing else", got, r)
 		}
 	})
+	t.Run("eager: what is read in probation is protected at once", func(t *testing.T) {
+		o := newTestOrder(t, Segmented)
+		o.Tune(Tuning{Eager: true})
+		r := o.add(t, 5)
+		for range 20 {
+			o.add(t, 5)
+		}
+		o.hit(5, r)
+		if got := SegmentOf(o.a.Tag(r)); got != Protected || o.a.Tag(r)&Active != 0 {
+			t.Errorf("segment %d, tag %x: want protected, and not to be moved for it again", got, o.a.Tag(r))
+		}
+		if m := o.Moves(5); m.ToProtected != 1 {
+			t.Errorf("%d moves to protected, want 1", m.ToProtected)
+		}
+		o.hit(5, r)
+		if got := SegmentOf(o.a.Tag(r)); got != Protected {
+			t.Errorf("read again: segment %d", got)
+		}
+	})
 }

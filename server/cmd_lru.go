@@ -22,6 +22,7 @@ type lruFigures struct {
 	hotAge, warmAge  float64
 	temporary        bool // lru temp_ttl
 	temporarySeconds int
+	eager            bool // -o compat_slabs
 }
 
 // lruSettings are the figures that hold now.
@@ -41,9 +42,9 @@ func (l *lruSettings) figures() lruFigures {
 func newLRUFigures(x *Extended) lruFigures {
 	d := x.withDefaults()
 	return lruFigures{
-		flat:   x.LRUFlat,
-		hotPct: d.HotLRUPercent, hotGiven: x.HotLRUPercent != 0,
-		warmPct: d.WarmLRUPercent, warmGiven: x.WarmLRUPercent != 0,
+		flat: x.LRUFlat, eager: x.CompatSlabs,
+		hotPct: d.HotLRUPercent, hotGiven: x.HotLRUPercent != 0 || x.CompatSlabs,
+		warmPct: d.WarmLRUPercent, warmGiven: x.WarmLRUPercent != 0 || x.CompatSlabs,
 		hotAge: d.HotMaxFactor, warmAge: d.WarmMaxFactor,
 		temporary: x.TempLRU, temporarySeconds: d.TemporaryTTLSeconds,
 	}
@@ -54,7 +55,7 @@ const percentLeast = 0.01
 
 // tuning is what the store is told.
 func (f *lruFigures) tuning() store.Tuning {
-	t := store.Tuning{Flat: f.flat, TemporarySeconds: -1}
+	t := store.Tuning{Flat: f.flat, Eager: f.eager, TemporarySeconds: -1}
 	if f.hotGiven {
 		t.WindowPct = max(float64(f.hotPct), percentLeast)
 	}

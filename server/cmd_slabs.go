@@ -15,6 +15,9 @@ const (
 	memlimitMaxMB = 1_000_000_000
 )
 
+// compatPolicy is how -o compat_slabs evicts where -o lru_policy does not say.
+const compatPolicy = "segmented"
+
 // Limits of slabs automove window. Source: memcached's
 // process_slabs_automove_command.
 const (

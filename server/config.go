@@ -28,6 +28,9 @@ const (
 	portMax         = 65535
 	itemMaxMinBytes = 1024
 	itemMaxMaxBytes = 1 << 30
+
+	// compatMemoryMaxMB is what one shard, all that compat_slabs has, reaches.
+	compatMemoryMaxMB = 16 << 10
 )
 
 // Exit codes of a refused start. Source: memcached 1.6.45, which takes the
@@ -152,6 +155,12 @@ func (c *Config) Validate() error {
 	switch {
 	case policyErr != nil:
 		return &ConfigError{"-o lru_policy", d.Extended.LRUPolicy, "lru_policy must be tinylfu or segmented", ExitFailure}
+	case d.Extended.CompatSlabs && d.MemoryFile != "":
+		return &ConfigError{"-o compat_slabs", d.MemoryFile,
+			"compat_slabs and a memory file (-e) do not go together", ExitUsage}
+	case d.Extended.CompatSlabs && d.MemoryMB > compatMemoryMaxMB:
+		return &ConfigError{"-o compat_slabs", strconv.Itoa(d.MemoryMB),
+			fmt.Sprintf("compat_slabs can have %d megabytes at most", compatMemoryMaxMB), ExitUsage}
 	case d.ReqsPerEvent < 0:
 		return &ConfigError{"-R", strconv.Itoa(d.ReqsPerEvent),
 			"Number of requests per event must be greater than 0", ExitFailure}

@@ -68,8 +68,11 @@ func (cr *crawler) reset() {
 	cr.starts = 0
 }
 
-// enable turns the crawler on or off. It reports false when it was on already.
-// What is under way goes on.
+// enableCrawler turns the crawler on or off. It reports false when it was on
+// already. What is under way goes on.
+//
+// The background frees what has expired as long as memcached's crawler or its
+// maintainer would. It counts as the crawler's, where there is one.
 func (s *Server) enableCrawler(on bool) bool {
 	cr := &s.crawler
 	cr.mu.Lock()
@@ -78,7 +81,8 @@ func (s *Server) enableCrawler(on bool) bool {
 		return false
 	}
 	cr.on = on
-	s.store.SetSweep(on)
+	maintained := !s.cfg.Extended.NoLRUMaintainer
+	s.store.SetSweep(on || maintained, maintained && (!on || s.cfg.Extended.CompatSlabs))
 	return true
 }
 

@@ -3,7 +3,10 @@
 package server
 
 import (
+	"os"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/quarrycache/quarry/meta"
 	"github.com/quarrycache/quarry/server/store"
@@ -23,27 +26,44 @@ type debugState struct {
 	held map[string]store.Pin    // debugitem lock
 }
 
-// init makes the server's clock one that debugtime can move.
-func (d *debugState) init(s *Server) {
-	d.base = s.clock
-	d.pins = map[*connInfo]store.Pin{}
-	d.held = map[string]store.Pin{}
-	s.clock = d.now
+// newDebugState makes the clocks of a server that c is for ones that debugtime
+// can move.
+func newDebugState(c *Config) *debugState {
+	d := &debugState{base: c.Clock, pins: map[*connInfo]store.Pin{}, held: map[string]store.Pin{}}
+	wall := c.Wall
+	if d.base == nil {
+		d.base = SystemClock()
+		wall = func() store.Time { return store.Time(time.Now().UnixMilli()) }
+	}
+	c.Clock = func() store.Time { return d.now(d.base) }
+	if wall != nil {
+		c.Wall = func() store.Time { return d.now(wall) }
+	}
+	return d
 }
 
-func (d *debugState) now() store.Time {
+// now is what clock shows, moved. Both clocks stop at what base shows.
+func (d *debugState) now(clock Clock) store.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.paused {
 		return d.at + d.moved
 	}
-	return d.base() + d.moved
+	return clock() + d.moved
+}
+
+// claim does what memcached's environment variable for its tests does: so many
+// bytes count as taken from the start.
+func (*debugState) claim(s *store.Store) {
+	if n, err := strconv.ParseInt(os.Getenv("T_MEMD_INITIAL_MALLOC"), 10, 64); err == nil {
+		s.Claim(n)
+	}
 }
 
 // debugTime answers debugtime: p stops the clock, r lets it run, and a number
 // moves it by so many seconds.
 func (s *session) debugTime(w *worker) {
-	r, d := &w.req, &s.srv.debug
+	r, d := &w.req, s.srv.debug
 	if r.NArgs < 2 {
 		w.fail(r, meta.ErrUnknown)
 		return
@@ -74,7 +94,7 @@ func (s *session) debugTime(w *worker) {
 // debugItem answers debugitem: it takes a reference to an item, or gives it
 // back. A lock is a reference here that nobody waits for.
 func (s *session) debugItem(w *worker) {
-	r, d := &w.req, &s.srv.debug
+	r, d := &w.req, s.srv.debug
 	if r.NArgs < 3 {
 		w.fail(r, meta.ErrUnknown)
 		return
@@ -117,7 +137,7 @@ type debugPinner struct {
 }
 
 // VisitItem pins it.
-func (p *debugPinner) VisitItem(it *store.Item) { p.pin, p.ok = it.Pin() }
+func (p *debugPinner) VisitItem(it *store.Item) { p.pin, p.ok = it.PinForTest(), true }
 
 func (s *session) debugPin(w *worker, key string) (store.Pin, bool) {
 	var p debugPinner

@@ -217,7 +217,7 @@ func TestCachedumpBound(t *testing.T) {
 // A crawl frees what has expired, in the background.
 func TestCrawlCommand(t *testing.T) {
 	clock := newTestClock()
-	s, addr := startServer(t, Config{Threads: 1, Clock: clock.Now, Extended: Extended{NoLRUCrawler: true}})
+	s, addr := startServer(t, Config{Threads: 1, Clock: clock.Now, Extended: Extended{NoLRUCrawler: true, NoLRUMaintainer: true}})
 	for i := range 1000 {
 		o := store.SetOptions{Expiry: clock.Now().Seconds() + uint32(i%2)*10}
 		if i%2 == 0 {

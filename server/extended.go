@@ -38,6 +38,8 @@ type Extended struct {
 	WorkerBufferBytes  int  // worker_logbuf_size
 	ReadBufferMaxBytes int  // read_buf_mem_limit; 0 is no limit
 	TrackSizes         bool // track_sizes
+
+	CompatSlabs bool // compat_slabs, Quarry's own: memcached's pages and classes
 }
 
 // Defaults of the sub-options. Source: memcached 1.6.45.

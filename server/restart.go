@@ -27,6 +27,10 @@ func (s *Server) openStore() error {
 		ChunkMin:     d.ChunkMin,
 		TrackSizes:   d.Extended.TrackSizes,
 		ChunkSizes:   d.Extended.SlabSizes,
+
+		CompatSlabs:   d.Extended.CompatSlabs,
+		ChunkMaxBytes: d.Extended.SlabChunkMaxBytes,
+
 		Tenants: store.TenantConfig{
 			Delimiter:  d.TenantDelimiter,
 			Quotas:     d.TenantQuotas,
@@ -45,6 +49,7 @@ func (s *Server) openStore() error {
 		return fmt.Errorf("server: %w", err)
 	}
 	s.store, s.watch.store = st, st
+	s.debug.claim(st)
 	s.guard.store, s.guard.skew = st, store.Time(st.SkewMaxMillis())
 	s.obeyAutomove()
 	s.store.Tune(s.lru.tuning())

@@ -29,7 +29,7 @@ type Server struct {
 	automove  automove
 	lru       lruSettings
 	crawler   crawler
-	debug     debugState
+	debug     *debugState
 	tls       tlsState
 	watch     watch
 	started   store.Time
@@ -119,6 +119,7 @@ func New(c Config) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	debug := newDebugState(&c)
 	d := c.withDefaults()
 	if err := raiseDescriptorLimit(&d, d.Logger); err != nil {
 		return nil, err
@@ -130,11 +131,15 @@ func New(c Config) (*Server, error) {
 			return nil, &ConfigError{flagSASLFile, d.SASLFile, err.Error(), ExitFailure}
 		}
 	}
+	if c.Extended.CompatSlabs && c.Extended.LRUPolicy == "" {
+		d.Extended.LRUPolicy = compatPolicy
+	}
 	s := &Server{
 		cfg:       d,
 		log:       d.Logger,
 		clock:     d.Clock,
 		saslUsers: users,
+		debug:     debug,
 		stop:      make(chan struct{}),
 		cancel:    func() {},
 		closed:    make(chan struct{}),
@@ -160,7 +165,6 @@ func New(c Config) (*Server, error) {
 	s.lru.lruFigures = newLRUFigures(&c.Extended)
 	s.crawler.sleepMicros, s.crawler.itemsMax = x.LRUCrawlerSleepMicros, x.LRUCrawlerItemsMax
 	s.crawler.crawls = make(chan *store.PageWalk, 1)
-	s.debug.init(s)
 	s.started = s.clock()
 	if err := s.initTLS(); err != nil {
 		return nil, err

@@ -133,7 +133,8 @@ func (s *Server) appendStats(dst []byte, sn *snapshot) []byte {
 		l.num("slab_reassign_chunk_rescues", st.PiecesMoved)
 		l.num("slab_reassign_inline_reclaim", 0)
 		l.num("slab_reassign_busy_items", st.MovesAborted)
-		l.zeros("slab_reassign_busy_deletes", "slab_reassign_busy_nomem")
+		l.num("slab_reassign_busy_deletes", 0)
+		l.num("slab_reassign_busy_nomem", st.MovesWithoutRoom)
 		l.text("slab_reassign_last_busy_status", abortNames[st.LastAbort])
 		l.num("slab_reassign_running", uint64(min(st.MovesUnderWay, 1)))
 		l.num("slabs_moved", st.PagesMoved)
@@ -201,6 +202,7 @@ var abortNames = [...]string{
 	store.AbortNone:      "none",
 	store.AbortSending:   "busy_active",
 	store.AbortUploading: "busy_uploading",
+	store.AbortGone:      "busy_floating",
 }
 
 // uptimeSeconds is how long the server has run at now, as memcached counts.

@@ -24,7 +24,7 @@ func (s *Server) appendSettings(dst []byte) []byte {
 	l.text("domain_socket", orNull(c.UnixSocket))
 	l.text("umask", strconv.FormatUint(uint64(c.UnixMask), 8))
 	l.yes("shutdown_command", c.EnableShutdown)
-	l.fixed("growth_factor", c.GrowthFactor, 2) // 0 is Quarry's own table
+	l.fixed("growth_factor", s.store.GrowthFactor(), 2) // 0 is Quarry's own table
 	l.num("chunk_size", uint64(c.ChunkMin))
 	l.num("num_threads", uint64(c.Threads))
 	l.num("num_threads_per_udp", 1)

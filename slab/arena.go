@@ -31,8 +31,8 @@ type Arena struct {
 	pages   []page
 	classes []class
 
-	ledger *Ledger // of the pages, nil: nothing of the arena outlives it
-
+	ledger   *Ledger  // of the pages, nil: nothing of the arena outlives it
+	keeps    bool     // see KeepPages
 	idle     []uint32 // pages of no class, in the budget
 	returned []uint32 // pages of no class, given back to the budget
 	nEmpty   int      // pages of a class with no chunk in use
@@ -80,6 +80,12 @@ func (a *Arena) Close() error {
 	}
 	return a.Memory.Release()
 }
+
+// KeepPages makes the arena keep its pages as memcached does: an empty page
+// stays with its class, what BeginEmptying has emptied stays idle until
+// ReturnIdle, and a class that has no page takes its first one beyond the
+// budget.
+func (a *Arena) KeepPages() { a.keeps = true }
 
 // Classes is the table of chunk sizes.
 func (a *Arena) Classes() *Classes { return a.table }
@@ -174,7 +180,7 @@ func (a *Arena) Free(r Ref) {
 		return
 	}
 	a.nEmpty++
-	if k.nFree-int(p.carved) >= a.table.PerPage(c) {
+	if !a.keeps && k.nFree-int(p.carved) >= a.table.PerPage(c) {
 		a.dropPage(n)
 	}
 }
@@ -191,11 +197,11 @@ func (a *Arena) poison(r Ref, c int) {
 // addPage gives class c a page to carve: an idle one, a new one if the budget
 // has room, or one that another class has emptied.
 func (a *Arena) addPage(c int) bool {
-	n, ok := a.takePage()
-	if !ok && a.nEmpty > 0 {
+	n, ok := a.takePage(a.keeps && a.classes[c].nPages == 0)
+	if !ok && a.nEmpty > 0 && !a.keeps {
 		if e := a.emptyPage(); e != 0 {
 			a.dropPage(e)
-			n, ok = a.takePage()
+			n, ok = a.takePage(false)
 		}
 	}
 	if !ok {
@@ -212,14 +218,19 @@ func (a *Arena) addPage(c int) bool {
 	return true
 }
 
-func (a *Arena) takePage() (uint32, bool) {
+// takePage takes a page of no class; with force also beyond the budget.
+func (a *Arena) takePage(force bool) (uint32, bool) {
 	if i := len(a.idle) - 1; i >= 0 {
 		n := a.idle[i]
 		a.idle = a.idle[:i]
 		return n, true
 	}
 	pageBytes := int64(a.table.pageBytes)
-	if !a.budget.take(pageBytes) {
+	switch {
+	case a.budget.take(pageBytes):
+	case force:
+		a.budget.force(pageBytes)
+	default:
 		return 0, false
 	}
 	n := uint32(len(a.pages))
@@ -338,7 +349,11 @@ func (a *Arena) AbortEmptying() {
 			a.linkFree(k, r)
 		}
 	}
-	if int(p.carved) < a.table.PerPage(chunks.Class) {
+	switch {
+	case int(p.carved) == a.table.PerPage(chunks.Class):
+	case k.carve == 0:
+		k.carve = n
+	default: // its class carves another page now
 		a.carveRest(n)
 	}
 	if p.used == 0 {
@@ -346,15 +361,10 @@ func (a *Arena) AbortEmptying() {
 	}
 }
 
-// carveRest carves all that is left of page n, for its class carves another
-// page now.
+// carveRest carves all that is left of page n.
 func (a *Arena) carveRest(n uint32) {
 	p := &a.pages[n]
 	k := &a.classes[p.class]
-	if k.carve == 0 {
-		k.carve = n
-		return
-	}
 	for int(p.carved) < a.table.PerPage(int(p.class)) {
 		r := Ref(n<<a.shift) + Ref(uint32(p.carved)*a.table.bytes[p.class]>>3)
 		p.carved++
@@ -367,9 +377,17 @@ func (a *Arena) carveRest(n uint32) {
 func (a *Arena) Emptying() uint32 { return a.emptying }
 
 // Assign gives an idle page to class c, if there is one and c can carve it
-// now.
+// now; an arena that keeps its pages sees to that.
 func (a *Arena) Assign(c int) bool {
-	return len(a.idle) > 0 && a.classes[c].carve == 0 && a.addPage(c)
+	k := &a.classes[c]
+	if len(a.idle) == 0 || k.carve != 0 && !a.keeps {
+		return false
+	}
+	if k.carve != 0 {
+		a.carveRest(k.carve)
+		k.carve = 0
+	}
+	return a.addPage(c)
 }
 
 // FinishEmptying takes the emptied page from its class, so that any class can
@@ -391,7 +409,7 @@ func (a *Arena) idlePage(n uint32) {
 		a.ledger.set(n, none)
 	}
 	a.idle = append(a.idle, n)
-	if len(a.idle) > idlePagesMax {
+	if len(a.idle) > idlePagesMax && !a.keeps {
 		a.ReturnIdle(idlePagesMax / 2)
 	}
 }

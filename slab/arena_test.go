@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -71,6 +72,37 @@ func TestFactorClasses(t *testing.T) {
 		if got := tab.Bytes(c); got != n {
 			t.Errorf("class %d: %d bytes, want %d", c, got, n)
 		}
+	}
+}
+
+func TestMemcachedClasses(t *testing.T) {
+	all := []int{96, 120, 152, 192, 240, 304, 384, 480, 600, 752, 944, 1184, 1480, 1856, 2320, 2904, 3632, 4544, 5680,
+		7104, 8880, 11104, 13880, 17352, 21696, 27120, 33904, 42384, 52984, 66232, 82792, 103496, 129376, 161720,
+		202152, 252696, 315872, 394840, 524288}
+	for _, c := range []struct {
+		name  string
+		first int
+		f     float64
+		sizes []int
+		most  int
+		want  []int
+	}{
+		{"defaults", 96, 1.25, nil, 512 << 10, all},
+		{"-f 2 slab_chunk_max=4", 96, 2, nil, 4 << 10, []int{96, 192, 384, 768, 1536, 4096}},
+		{"slab_sizes", 96, 1.25, []int{100, 200, 300}, 512 << 10, []int{104, 200, 304, 524288}},
+		{"slab_sizes to the largest", 96, 1.25, []int{100, 4096}, 4 << 10, []int{104, 4096, 4096}},
+	} {
+		tab := MemcachedClasses(1<<20, c.first, c.f, c.sizes, c.most)
+		var got []int
+		for i := range tab.Len() {
+			got = append(got, tab.Bytes(i))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+	if tab := MemcachedClasses(1<<20, 96, 1.01, nil, 512<<10); tab.Len() != 63 {
+		t.Errorf("with a small factor: %d classes, want 63", tab.Len())
 	}
 }
 

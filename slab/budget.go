@@ -35,5 +35,8 @@ func (b *Budget) take(n int64) bool {
 	return false
 }
 
+// force takes n bytes beyond the limit.
+func (b *Budget) force(n int64) { b.taken.Add(n) }
+
 // give gives n bytes back.
 func (b *Budget) give(n int64) { b.taken.Add(-n) }

@@ -94,6 +94,33 @@ func ListClasses(pageBytes int, given []int) *Classes {
 	return newClasses(pageBytes, append(sizes, uint32(most)))
 }
 
+// memcachedClassesMax is how many classes MemcachedClasses makes at most, the
+// largest chunk not counted. Source: MAX_NUMBER_OF_SLAB_CLASSES is 64, and 0 is
+// no class.
+const memcachedClassesMax = 62
+
+// MemcachedClasses is memcached's table (-f, -n, slab_chunk_max, slab_sizes):
+// chunks grow by factor from first bytes, or have the sizes given, and the
+// largest has most bytes.
+func MemcachedClasses(pageBytes, first int, factor float64, sizes []int, most int) *Classes {
+	var chunks []uint32
+	n := first
+	for len(chunks) < memcachedClassesMax {
+		if len(sizes) > 0 {
+			if len(chunks) == len(sizes) {
+				break
+			}
+			n = sizes[len(chunks)]
+		} else if float64(n) >= float64(most)/factor {
+			break
+		}
+		n = (n + chunkAlignBytes - 1) &^ (chunkAlignBytes - 1)
+		chunks = append(chunks, uint32(n))
+		n = int(float64(n) * factor)
+	}
+	return newClasses(pageBytes, append(chunks, uint32(most)))
+}
+
 func newClasses(pageBytes int, sizes []uint32) *Classes {
 	if bits.OnesCount(uint(pageBytes)) != 1 || pageBytes < ChunkMinBytes*chunksPerPageMin {
 		panic(fmt.Sprintf("slab: page of %d bytes: want a power of two, at least %d",

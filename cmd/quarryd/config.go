@@ -36,6 +36,7 @@ func (f *flags) config() (c server.Config, warnings []string, err error) {
 	if err := f.check(&x); err != nil {
 		return c, nil, err
 	}
+	f.slabs(&x)
 	f.ports(&x)
 	f.tls(&x)
 	if err := f.tenants(&x); err != nil {
@@ -62,9 +63,6 @@ func (f *flags) apply(x *extended) {
 		x.GrowthFactor = float64(*f.Factor)
 	}
 	x.ChunkMin = int(f.ChunkMin)
-	if x.ChunkMin != chunkMinDefault && f.Factor == nil {
-		x.warn("-n has no effect without -f: the smallest chunks are smaller already")
-	}
 	x.LargePages = f.LargePages
 	x.PrefixDelim = byte(f.Delimiter)
 	x.DetailOn = f.Delimiter != 0
@@ -99,6 +97,19 @@ func (f *flags) apply(x *extended) {
 	x.ItemChecksums = f.ItemChecksums
 	if x.MemoryFile == "" && (x.Recover || x.ItemChecksums) {
 		x.warn("--recover and --item-checksums have no effect without -e")
+	}
+}
+
+// slabs warns of what has an effect on memcached's classes alone.
+func (f *flags) slabs(x *extended) {
+	if x.Extended.CompatSlabs {
+		return
+	}
+	if x.ChunkMin != chunkMinDefault && f.Factor == nil {
+		x.warn("-n has no effect without -f: the smallest chunks are smaller already")
+	}
+	for _, name := range x.ofSlabs {
+		x.warn("-o %s is accepted and has no effect without compat_slabs", name)
 	}
 }
 

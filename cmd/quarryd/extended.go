@@ -16,6 +16,7 @@ type class uint8
 const (
 	honoured class = iota
 	ignored        // accepted: one warning line, no effect
+	ofSlabs        // the same without compat_slabs
 	refused        // without it the user would get something else than asked for
 )
 
@@ -37,6 +38,7 @@ type extended struct {
 
 	chunkMaxGiven bool     // slab_chunk_max was given: -I does not change it
 	slabSizes     *string  // slab_sizes, read when all limits are known
+	ofSlabs       []string // names given that have no effect without compat_slabs
 	warnings      []string // for the operator, once the server starts
 }
 
@@ -62,8 +64,11 @@ func (x *extended) parse(list string) error {
 				return err
 			}
 		}
-		if o.class == ignored {
+		switch o.class {
+		case ignored:
 			x.warn("-o %s is accepted and has no effect", name)
+		case ofSlabs:
+			x.ofSlabs = append(x.ofSlabs, name)
 		}
 	}
 	return nil
@@ -152,6 +157,10 @@ var suboptions = []suboption{
 		},
 		help: "tinylfu: a new item stays if it is asked for often enough;\n" +
 			"segmented: it stays until it is not asked for, as in memcached\n(default: tinylfu)"},
+	{name: "compat_slabs", own: true,
+		set: turn(func(x *server.Extended) *bool { return &x.CompatSlabs }, true),
+		help: "memcached's pages, classes, sizes of items and eviction, for who\n" +
+			"depends on their numbers; holds less, and has one shard (default: off)"},
 	{name: "hot_lru_pct",
 		missing: "Missing hot_lru_pct argument",
 		set: between(func(x *server.Extended) *int { return &x.HotLRUPercent }, 1, 79,
@@ -216,10 +225,10 @@ var suboptions = []suboption{
 			return nil
 		},
 		help: "sizes of the chunks that memory is cut into, rising: a-b-c"},
-	{name: "slab_chunk_max", class: ignored,
+	{name: "slab_chunk_max", class: ofSlabs,
 		missing: "Missing slab_chunk_max argument",
 		set:     setChunkMax},
-	{name: "no_chunked_items", class: ignored,
+	{name: "no_chunked_items", class: ofSlabs,
 		set: func(x *extended, _ string) error {
 			x.Extended.SlabChunkMaxBytes = slabPageBytes
 			return nil

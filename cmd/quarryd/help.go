@@ -64,7 +64,7 @@ func printHelp(_ kong.HelpOptions, ctx *kong.Context) error {
 func printSuboptions(w *strings.Builder, own bool) {
 	for _, o := range suboptions {
 		text := o.help
-		if text == "" && o.class == ignored {
+		if text == "" && (o.class == ignored || o.class == ofSlabs) {
 			text = "accepted, without effect"
 		}
 		if text == "" || o.own != own {

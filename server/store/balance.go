@@ -143,6 +143,9 @@ func (sh *shard) dearest(c int) (oc int, cost float64) {
 // victim is the item of slab class c that should go next, 0 if it has none.
 func (sh *shard) victim(c int) slab.Ref {
 	oc, _ := sh.dearest(c)
+	if sh.s.cfg.CompatSlabs {
+		oc = sh.oldest(c)
+	}
 	return sh.order.Victim(oc)
 }
 

@@ -103,12 +103,12 @@ func (sh *shard) check() []error {
 				if !indexed[it.r] {
 					bad("item %d with key %q is not in the index", it.r, it.key())
 				}
-				sized.add(it.footprint())
+				sized.add(sh.footprint(it))
 				if _, ok := sh.sound(it); !ok || !sh.sealed(it) {
 					bad("item %d with key %q: sound %t, sealed %t", it.r, it.key(), ok, sh.sealed(it))
 				}
 				items[sh.orderClass(it)]++
-				mem[sh.orderClass(it)] += uint64(it.footprint())
+				mem[sh.orderClass(it)] += uint64(sh.footprint(it))
 				payload[sh.orderClass(it)] += uint64(it.payload())
 				if it.tag&chained != 0 {
 					for p := it.firstPiece(); p != 0; p = sh.a.Next(p) {

@@ -218,7 +218,7 @@ func (s *Store) PeekObserved(k Key, now Time, v Visitor, o Observer) Status {
 		return Miss
 	}
 	view := sh.show(it, now)
-	view.Footprint = it.footprint()
+	view.Footprint = sh.footprint(it)
 	if v != nil {
 		v.VisitItem(view)
 	}

@@ -193,14 +193,27 @@ func (s *Store) layoutFor(keyLen, valueLen int, flags uint32, extra bool) layout
 		l.marks |= hasExtra
 	}
 	l.head = int(headBytes(l.marks)) + keyLen
-	if l.head+valueLen <= s.table.Largest() {
-		l.class = s.table.For(l.head + valueLen)
-		return l
+	var whole bool
+	if l.class, whole = s.classFor(l.head + valueLen); !whole {
+		l.marks |= chained
+		l.head += chainBytes
 	}
-	l.marks |= chained
-	l.head += chainBytes
-	l.class = s.table.Len() - 1
 	return l
+}
+
+// classFor is the class that an item of n bytes belongs to. When it is not
+// whole there, it is chained.
+func (s *Store) classFor(n int) (class int, whole bool) {
+	n += s.headMore
+	if n > s.table.Largest() {
+		return s.table.Len() - 1, false
+	}
+	return s.table.For(n), true
+}
+
+// pieceClass is the class of a piece that holds n bytes of a value.
+func (s *Store) pieceClass(n int) int {
+	return s.table.For(min(pieceHeaderBytes+n+s.pieceMore, s.table.Largest()))
 }
 
 // init writes the header and key of a new item into chunk r, which Alloc has

@@ -29,7 +29,7 @@ func (s *Store) SetLimit(limit int64) error {
 	if s.file != nil {
 		return errLimitFixed
 	}
-	least := int64(len(s.shards)*s.cfg.PageBytes) * slabPagesMin
+	least := int64(len(s.shards)*s.cfg.PageBytes) * s.cfg.pagesMin()
 	if limit < least || limit > s.LimitMax() {
 		return fmt.Errorf("store: limit of %d bytes: want %d to %d", limit, least, s.LimitMax())
 	}
@@ -47,7 +47,8 @@ func (s *Store) SetAutomove(on bool) { s.automove.Store(on) }
 func (s *Store) over() bool { return s.budget.Taken() > s.budget.Limit() }
 
 // shrink takes pages back while more are taken than the limit allows: idle
-// ones first. A store that may not evict gives no others.
+// ones first. A store that may not evict gives no others, nor does one with
+// memcached's slabs.
 func (s *Store) shrink(now Time) {
 	for _, sh := range s.shards {
 		sh.mu.Lock()
@@ -57,7 +58,7 @@ func (s *Store) shrink(now Time) {
 		sh.mu.Unlock()
 	}
 	for range shrinkStepsATick {
-		if !s.over() || s.cfg.NoEvict {
+		if !s.over() || s.cfg.NoEvict || s.cfg.CompatSlabs {
 			return
 		}
 		sh := s.richest(nil)
@@ -157,6 +158,10 @@ func (s *Store) Reassign(from, to int) Reassigned {
 		switch got := sh.reassign(from, to); {
 		case got == ReassignOK:
 			sh.mu.Unlock()
+			select {
+			case s.wake <- struct{}{}:
+			default: // it is awake
+			}
 			return got
 		case got == ReassignBusy:
 			res = got

@@ -49,6 +49,7 @@ type move struct {
 	page uint32 // 0: none is under way
 	next int    // the first of its chunks not looked at
 	to   int    // slab class that gets it; -1: whoever needs one first
+	busy Abort  // a chunk that was passed over in this round, and why
 }
 
 // moveChunksAStep bounds the chunks that leave a page in one step: some 10 µs.
@@ -66,10 +67,16 @@ func (sh *shard) moveStep(chunks int, now Time) {
 	m := &sh.move
 	page := sh.a.Page(m.page)
 	for ; m.next < page.N && chunks > 0; chunks-- {
-		if !sh.vacate(page.Class, page.At(m.next), now) {
+		if why := sh.vacate(page.Class, page.At(m.next), now); why != AbortNone {
+			sh.n.movesAborted++
+			if sh.s.cfg.CompatSlabs {
+				m.busy = max(m.busy, why)
+				m.next++
+				continue
+			}
+			sh.s.lastAbort.Store(uint32(why))
 			sh.tellMove(page.Class, false, now)
 			sh.a.AbortEmptying()
-			sh.n.movesAborted++
 			sh.stuckAt = m.page
 			*m = move{}
 			return
@@ -79,36 +86,47 @@ func (sh *shard) moveStep(chunks int, now Time) {
 	if m.next < page.N {
 		return
 	}
+	if m.busy != AbortNone { // it waits
+		sh.s.lastAbort.Store(uint32(m.busy))
+		m.next, m.busy = 0, AbortNone
+		return
+	}
 	sh.tellMove(page.Class, true, now)
 	sh.a.FinishEmptying()
 	sh.n.pagesMoved++
 	sh.stuckAt = 0
-	if m.to >= 0 {
+	switch {
+	case m.to >= 0:
 		sh.a.Assign(m.to)
+	case sh.s.cfg.CompatSlabs && sh.s.over():
+		sh.a.ReturnIdle(sh.a.IdlePages() - 1)
 	}
 	*m = move{}
 }
 
-// vacate frees chunk r of class c, which is in the page under way. It reports
-// false when r is being written or sent.
-func (sh *shard) vacate(c int, r slab.Ref, now Time) bool {
+// vacate frees chunk r of class c, which is in the page under way, or tells why
+// it cannot: r is being written or sent.
+func (sh *shard) vacate(c int, r slab.Ref, now Time) Abort {
 	for {
 		state := sh.a.Tag(r).State()
 		if state == slab.StateFree {
-			return true
+			return AbortNone
 		}
 		head := r
 		if state == slab.StatePiece {
 			head = sh.a.Prev(r)
 		}
+		if s := sh.a.Tag(head).State(); s >= slab.StateItem && sh.pins[head] > 0 && sh.isGone(head, now) {
+			sh.evict(head, now) // nobody else is to see it
+		}
 		if why := sh.busy(head); why != AbortNone {
-			sh.s.lastAbort.Store(uint32(why))
-			return false
+			return why
 		}
 		switch {
 		case sh.isGone(head, now):
 			sh.evict(head, now)
 		case !sh.a.HasRoom(c):
+			sh.n.movesWithoutRoom++
 			victim := sh.victim(c)
 			if victim == 0 {
 				victim = head
@@ -129,13 +147,16 @@ const (
 	AbortNone      Abort = iota
 	AbortSending         // something in it was being sent
 	AbortUploading       // something in it was being written
+	AbortGone            // something in it was being sent that is gone for everyone else
 )
 
 // busy tells why the item or the upload whose first chunk is r must stay where
 // it is.
 func (sh *shard) busy(r slab.Ref) Abort {
 	switch state := sh.a.Tag(r).State(); {
-	case state == slab.StatePinned, len(sh.pins) > 0 && sh.pins[r] > 0:
+	case state == slab.StatePinned:
+		return AbortGone
+	case len(sh.pins) > 0 && sh.pins[r] > 0:
 		return AbortSending
 	case state < slab.StateItem:
 		return AbortUploading
@@ -234,10 +255,12 @@ func (sh *shard) moveItem(r slab.Ref) {
 		for p := it.firstPiece(); p != 0; p = sh.a.Next(p) {
 			sh.a.SetPrev(p, to)
 		}
+		sh.n.piecesMoved++ // a part of an item, not all of it
+	} else {
+		sh.n.itemsMoved++
 	}
 	sh.noteExpiry(it)
 	sh.a.Free(r)
-	sh.n.itemsMoved++
 }
 
 // movePiece moves a piece of a large item.

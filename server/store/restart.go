@@ -404,7 +404,7 @@ func (ad *adoption) count(it item) {
 	c := sh.orderClass(it)
 	n := &sh.classes[c]
 	n.items++
-	n.memRequested += uint64(it.footprint())
+	n.memRequested += uint64(sh.footprint(it))
 	n.payload += uint64(it.payload())
 	if it.tag&chained != 0 {
 		sh.pieceBytes += it.pieceHeaders()
@@ -417,7 +417,7 @@ func (ad *adoption) count(it item) {
 		it.suspect()
 	}
 	if sh.sizes != nil {
-		sh.sizes.add(it.footprint())
+		sh.sizes.add(sh.footprint(it))
 	}
 	sh.noteExpiry(it)
 	ad.lists.Add(c, it.r)

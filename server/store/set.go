@@ -92,8 +92,14 @@ func (sh *shard) commit(it item, h uint64, o *SetOptions, now Time) SetResult {
 	if o.Fill != nil {
 		return sh.commitFill(it, k, o, now)
 	}
-	old, found := sh.live(k, now, o.Observer)
-	if !found {
+	old, how := sh.lookUp(k, now)
+	if o.Observer != nil {
+		sh.tellLookup(o.Observer, k, how, old, now)
+	}
+	if how != LookupHit {
+		if how != LookupMiss {
+			sh.classes[sh.orderClass(it)].reclaimed++
+		}
 		return sh.commitNew(it, h, o, now)
 	}
 	oldClass := &sh.classes[sh.orderClass(old)]
@@ -262,7 +268,7 @@ func (sh *shard) writer(it item) writer {
 func (w *writer) nextPiece() (n, class int) {
 	t := w.sh.s.table
 	n = min(w.left, t.Largest()-pieceHeaderBytes)
-	return n, t.For(pieceHeaderBytes + n)
+	return n, w.sh.s.pieceClass(n)
 }
 
 // grow takes the next piece. The shard must be locked.

@@ -73,6 +73,9 @@ func newShard(s *Store, id int, reserve int64) (*shard, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.cfg.CompatSlabs {
+		a.KeepPages()
+	}
 	sh := &shard{
 		s: s, id: id, a: a, dueAt: never,
 		pins:    make(map[slab.Ref]int),
@@ -267,7 +270,9 @@ func (sh *shard) makeRoom(c int, now Time) bool {
 		sh.evict(r, now)
 		return true
 	}
-	sh.rebalance(c, now)
+	if !sh.s.cfg.CompatSlabs {
+		sh.rebalance(c, now)
+	}
 	if sh.a.HasRoom(c) {
 		return true
 	}
@@ -354,7 +359,7 @@ func (sh *shard) link(it item, h uint64, hasCAS bool, cas uint64, now Time) {
 	c := sh.orderClass(it)
 	n := &sh.classes[c]
 	n.items++
-	n.memRequested += uint64(it.footprint())
+	n.memRequested += uint64(sh.footprint(it))
 	n.payload += uint64(it.payload())
 	if it.tag&chained != 0 {
 		sh.pieceBytes += it.pieceHeaders()
@@ -376,7 +381,7 @@ func (sh *shard) link(it item, h uint64, hasCAS bool, cas uint64, now Time) {
 		sh.order.Insert(c, it.r)
 	}
 	if sh.sizes != nil {
-		sh.sizes.add(it.footprint())
+		sh.sizes.add(sh.footprint(it))
 	}
 	if sh.tenants != nil {
 		sh.linked(it, h, now)
@@ -406,10 +411,10 @@ func (sh *shard) unlink(it item, h uint64) {
 	c := sh.orderClass(it)
 	n := &sh.classes[c]
 	n.items--
-	n.memRequested -= uint64(it.footprint())
+	n.memRequested -= uint64(sh.footprint(it))
 	n.payload -= uint64(it.payload())
 	if sh.sizes != nil {
-		sh.sizes.remove(it.footprint())
+		sh.sizes.remove(sh.footprint(it))
 	}
 	if it.tag&chained != 0 {
 		sh.pieceBytes -= it.pieceHeaders()

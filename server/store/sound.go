@@ -34,7 +34,8 @@ func (sh *shard) sound(it item) (hash uint64, ok bool) {
 		it.tag&hasExtra != 0 && it.a.U32(it.extraOff()+extraFill)&^extraMarks != 0:
 		return 0, false
 	case it.tag&chained == 0:
-		if n := head + it.valueLen(); n > room || sh.s.table.For(n) != class {
+		n := head + it.valueLen()
+		if c, whole := sh.s.classFor(n); n > room || !whole || c != class {
 			return 0, false
 		}
 	case class != sh.s.table.Len()-1 || it.tag.Length() != 0 || !sh.chainSound(it, head):
@@ -55,7 +56,7 @@ func (sh *shard) sound(it item) (hash uint64, ok bool) {
 // own.
 func (sh *shard) chainSound(it item, head int) bool {
 	n := it.valueLen()
-	if n > sh.s.cfg.ItemMaxBytes || head-chainBytes+n <= sh.s.table.Largest() {
+	if _, whole := sh.s.classFor(head - chainBytes + n); whole || n > sh.s.cfg.ItemMaxBytes {
 		return false
 	}
 	left := n - it.inFirst()
@@ -63,7 +64,7 @@ func (sh *shard) chainSound(it item, head int) bool {
 	for left > 0 {
 		n := min(left, sh.s.table.Largest()-pieceHeaderBytes)
 		if p == 0 || !sh.a.IsChunk(p) || sh.a.Tag(p).State() != slab.StatePiece || sh.a.Prev(p) != it.r ||
-			sh.a.ClassOf(p) != sh.s.table.For(pieceHeaderBytes+n) {
+			sh.a.ClassOf(p) != sh.s.pieceClass(n) {
 			return false
 		}
 		left -= n

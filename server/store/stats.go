@@ -12,7 +12,7 @@ type counts struct {
 	touchMisses, deleteMisses, incrMisses, decrMisses uint64
 	casMisses, tooLarge, noMemory                     uint64
 	chainEvictions, pagesMoved, movesAborted          uint64
-	itemsMoved, piecesMoved                           uint64
+	itemsMoved, piecesMoved, movesWithoutRoom         uint64
 }
 
 // classCounts are a shard's counters and gauges of one class.
@@ -74,6 +74,8 @@ type Stats struct {
 	MovesAborted  uint64 // because of something in the page that was being sent or written
 	LastAbort     Abort  // why the last of them was
 	MovesUnderWay int
+
+	MovesWithoutRoom uint64 // items evicted as there was nowhere to move what was in such a page
 
 	Policy        Policy
 	WindowPercent float64 // the window's part of a class, in the mean over the shards
@@ -150,6 +152,7 @@ func (sh *shard) addTo(st *Stats, now Time) {
 	st.MovesAborted += n.movesAborted
 	st.ItemsMoved += n.itemsMoved
 	st.PiecesMoved += n.piecesMoved
+	st.MovesWithoutRoom += n.movesWithoutRoom
 	if sh.move.page != 0 {
 		st.MovesUnderWay++
 	}

@@ -25,6 +25,11 @@ type Config struct {
 	LargePages   bool    // -L: of the system, for items and index
 	TrackSizes   bool    // -o track_sizes: Sizes counts
 
+	// CompatSlabs is memcached's geometry: one shard, pages of 1 MiB, its
+	// classes, and in them items as large as there. See compat.go.
+	CompatSlabs   bool // -o compat_slabs
+	ChunkMaxBytes int  // -o slab_chunk_max, with CompatSlabs. 512 KiB
+
 	Tenants TenantConfig // who shares the store
 	Fresh   FreshConfig  // versions, deadlines and grants
 
@@ -90,10 +95,14 @@ type Store struct {
 	sizes  []float64 // of items of each order class, see sizesOf
 	budget *slab.Budget
 
+	headMore, pieceMore int // by how much items and pieces count as larger than they are
+
 	fresh freshness
 
 	automove  atomic.Bool   // pages move to where they earn most
 	noSweep   atomic.Bool   // Background leaves what has expired alone
+	maintains atomic.Bool   // what it frees counts as reclaimed, see SetSweep
+	wake      chan struct{} // Background is to move pages now; holds one
 	looks     atomic.Uint64 // of Background
 	lastAbort atomic.Uint32 // an Abort: why a page did not move
 
@@ -133,6 +142,9 @@ func (s *Store) open(c Config) error {
 		}
 	}
 	defer func() { _ = src.meta.close() }() // it was only read
+	if c.CompatSlabs {
+		c.withCompat()
+	}
 	if c.Shards == 0 {
 		c.Shards = shardsFor(c.LimitBytes, c.Loops)
 	}
@@ -142,9 +154,13 @@ func (s *Store) open(c Config) error {
 	if c.Shards < 1 || c.Shards > shardsMax || bits.OnesCount(uint(c.Shards)) != 1 {
 		return fmt.Errorf("store: %d shards: want a power of two, at most %d", c.Shards, shardsMax)
 	}
-	if c.LimitBytes/int64(c.Shards) < int64(c.PageBytes)*slabPagesMin {
+	least := c.pagesMin()
+	if c.LimitBytes/int64(c.Shards) < int64(c.PageBytes)*least {
 		return fmt.Errorf("store: limit of %d bytes: want at least %d pages of %d bytes for each of %d shards",
-			c.LimitBytes, slabPagesMin, c.PageBytes, c.Shards)
+			c.LimitBytes, least, c.PageBytes, c.Shards)
+	}
+	if c.CompatSlabs && c.LimitBytes > slab.ArenaMaxBytes/2 {
+		return fmt.Errorf("store: limit of %d bytes: want at most %d with memcached's slabs", c.LimitBytes, slab.ArenaMaxBytes/2)
 	}
 	if err := c.Tenants.validate(); err != nil {
 		return err
@@ -156,10 +172,15 @@ func (s *Store) open(c Config) error {
 	s.mask = uint32(c.Shards - 1)
 	s.budget = slab.NewBudget(c.LimitBytes)
 	s.table = c.newTable()
+	s.headMore, s.pieceMore = c.headMore(), c.pieceMore()
+	s.wake = make(chan struct{}, 1)
 	s.automove.Store(true)
 	s.fresh.open(&c.Fresh)
 	s.sizes = sizesOf(s.table)
 	reserve := c.reserveBytes()
+	if c.CompatSlabs {
+		reserve += int64(s.table.Len() * c.PageBytes) // the first page of each class
+	}
 	if s.file != nil {
 		if err := s.file.open(c.settings(s.table), s.table, reserve, src.empty); err != nil {
 			return err
@@ -190,6 +211,8 @@ func (s *Store) open(c Config) error {
 func (c *Config) newTable() *slab.Classes {
 	t := slab.OwnClasses(c.PageBytes)
 	switch {
+	case c.CompatSlabs:
+		t = c.compatTable()
 	case len(c.ChunkSizes) > 0:
 		t = slab.ListClasses(c.PageBytes, c.ChunkSizes)
 	case c.GrowthFactor != 0:
@@ -201,8 +224,17 @@ func (c *Config) newTable() *slab.Classes {
 	return t
 }
 
-// slabPagesMin is the least a shard can work with.
+// slabPagesMin is the least a shard can work with, where a class has no page
+// for certain.
 const slabPagesMin = 4
+
+// pagesMin is how many pages each shard must have.
+func (c *Config) pagesMin() int64 {
+	if c.CompatSlabs {
+		return 1
+	}
+	return slabPagesMin
+}
 
 // reserveBytes is the address space for one shard's items.
 func (c *Config) reserveBytes() int64 {
@@ -245,6 +277,9 @@ func (s *Store) Shards() int { return len(s.shards) }
 
 // PageBytes is the size of the pages that shards take from the limit.
 func (s *Store) PageBytes() int { return s.cfg.PageBytes }
+
+// GrowthFactor is that of the classes, 0 where they are Quarry's own.
+func (s *Store) GrowthFactor() float64 { return s.cfg.GrowthFactor }
 
 // LimitBytes is the limit on item pages.
 func (s *Store) LimitBytes() int64 { return s.budget.Limit() }

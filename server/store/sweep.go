@@ -45,6 +45,11 @@ func (s *Store) Background(ctx context.Context, clock func() Time) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-s.wake:
+			for _, sh := range s.shards {
+				s.goOnMoving(sh, clock())
+			}
+			continue
 		}
 		s.looks.Add(1)
 		for _, sh := range s.shards {
@@ -53,15 +58,22 @@ func (s *Store) Background(ctx context.Context, clock func() Time) {
 				s.sweepPart(sh, now)
 			}
 			s.goOnMoving(sh, now)
+			if s.cfg.CompatSlabs {
+				s.shedPages(sh, now)
+			}
 		}
 		s.shrink(clock())
 	}
 }
 
 // SetSweep says whether Background frees what has expired (it does from the
-// start). Without, that memory comes back when someone asks for the item, or
-// needs the room.
-func (s *Store) SetSweep(on bool) { s.noSweep.Store(!on) }
+// start), and whether that counts as reclaimed, and not as the sweeper's.
+// Without, that memory comes back when someone asks for the item, or needs the
+// room.
+func (s *Store) SetSweep(on, asReclaimed bool) {
+	s.noSweep.Store(!on)
+	s.maintains.Store(asReclaimed)
+}
 
 // sweepPart walks the part of a shard that is due in one tick.
 func (s *Store) sweepPart(sh *shard, now Time) {
@@ -122,7 +134,7 @@ func (sh *shard) sweepStep(pages, chunks int, now Time) int {
 				}
 				continue
 			}
-			sh.reclaim(it)
+			sh.reclaim(it, sh.s.maintains.Load())
 			freed++
 			if now := sh.a.Page(w.page); now.Class != page.Class {
 				w.chunk = now.N // the page left its class with its last item
@@ -154,10 +166,15 @@ func (sh *shard) nextPage() {
 	}
 }
 
-// reclaim frees an expired or flushed item.
-func (sh *shard) reclaim(it item) {
+// reclaim frees an expired or flushed item, which counts as reclaimed or as the
+// sweeper's.
+func (sh *shard) reclaim(it item, asReclaimed bool) {
 	n := &sh.classes[sh.orderClass(it)]
-	n.sweepReclaimed++
+	if asReclaimed {
+		n.reclaimed++
+	} else {
+		n.sweepReclaimed++
+	}
 	if it.tag&lru.Fetched == 0 {
 		n.expiredUnfetched++
 	}

@@ -8,6 +8,7 @@ type Tuning struct {
 	Flat         bool    // one list a class, in the place of segments
 	WindowPct    float64 // the window has as many; 0 is what the load asks for
 	ProtectedPct float64 // as many may be protected; 0 is three quarters of those outside the window
+	Eager        bool    // what is read in probation is protected at once
 
 	// TemporarySeconds is how soon an item must expire, counted from when it
 	// is stored, to be kept beside the order: it makes no room for others
@@ -19,7 +20,7 @@ type Tuning struct {
 func (s *Store) Tune(t Tuning) {
 	for _, sh := range s.shards {
 		sh.mu.Lock()
-		sh.order.Tune(lru.Tuning{Flat: t.Flat, WindowPct: t.WindowPct, ProtectedPct: t.ProtectedPct})
+		sh.order.Tune(lru.Tuning{Flat: t.Flat, WindowPct: t.WindowPct, ProtectedPct: t.ProtectedPct, Eager: t.Eager})
 		sh.temporarySeconds = t.TemporarySeconds
 		sh.mu.Unlock()
 	}

@@ -41,7 +41,7 @@ func (s *Store) Walk(w *Walk, items int, only ClassSet, now Time, v Visitor) (mo
 			}
 			it := sh.item(r)
 			view := sh.show(it, now)
-			view.Footprint = it.footprint()
+			view.Footprint = sh.footprint(it)
 			v.VisitItem(view)
 		}
 	}
@@ -149,7 +149,7 @@ func (s *Store) CrawlStep(w *PageWalk, now Time) (items int, more bool) {
 		items++
 		sh.classes[sh.orderClass(it)].sweepChecked++
 		if sh.isGone(it.r, now) {
-			sh.reclaim(it)
+			sh.reclaim(it, false)
 		}
 		return true
 	})
