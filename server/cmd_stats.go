@@ -35,6 +35,8 @@ func (s *session) stats(w *worker) {
 		w.out.buf = s.srv.appendSlabStats(w.out.buf, s.srv.snapshot(w.now))
 	case string(word) == "memory":
 		w.out.buf = s.srv.appendMemoryStats(w.out.buf, s.srv.snapshot(w.now))
+	case string(word) == "freshness":
+		w.out.buf = s.srv.appendFreshStats(w.out.buf, s.srv.snapshot(w.now))
 	case string(word) == "sizes":
 		w.out.buf = s.srv.appendSizeStats(w.out.buf)
 	case string(word) == "tenants" && s.srv.cfg.TenantDelimiter != 0:

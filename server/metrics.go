@@ -25,6 +25,7 @@ func (s *Server) metricsText(sn *fullSnapshot) []byte {
 	e.memory(s, sn)
 	e.pages(sn)
 	e.latencies(sn)
+	e.freshness(sn)
 	if s.cfg.TLS.Enabled {
 		e.tls(sn)
 	}

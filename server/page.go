@@ -75,7 +75,47 @@ type figures struct {
 	CPUSeconds float64         `json:"cpu_seconds"`
 	GCCycles   uint64          `json:"gc_cycles"`
 	Latency    []latencyFigure `json:"latency"`
-	Tenants    []tenantFigure  `json:"tenants,omitempty"` // none without --tenant-delimiter
+	Tenants    []tenantFigure  `json:"tenants,omitempty"`   // none without --tenant-delimiter
+	Freshness  *freshFacts     `json:"freshness,omitempty"` // none while nobody uses it
+}
+
+type freshFacts struct {
+	Grants          uint64 `json:"grants"`
+	Background      uint64 `json:"grants_background"`
+	Waits           uint64 `json:"waits"`
+	Denials         uint64 `json:"denials"`
+	Filled          uint64 `json:"filled"`
+	Refused         uint64 `json:"refused"`
+	Notices         uint64 `json:"notices"`
+	Inflight        int    `json:"in_flight"`
+	InflightMax     int    `json:"in_flight_max"`
+	Versioned       uint64 `json:"versioned_items"`
+	Records         int    `json:"records"`
+	RecordsMax      int    `json:"records_max"`
+	FillMillis      int64  `json:"fill_ms"`
+	ClockDistrusted bool   `json:"clock_distrusted"`
+}
+
+// freshFacts are the figures of freshness, nil while nobody uses it.
+func (sn *snapshot) freshFacts() *freshFacts {
+	f := &sn.store.Fresh
+	facts := &freshFacts{
+		Grants:     f.GrantsForeground + f.GrantsBackground + f.GrantsStrong,
+		Background: f.GrantsBackground,
+		Waits:      f.Waits, Denials: f.Denials,
+		Filled:   f.Fills + f.Revalidations + f.Absences + f.VersionedWrites,
+		Notices:  f.Notices + f.Takedowns,
+		Inflight: f.Inflight, InflightMax: f.InflightMax,
+		Versioned: f.Versioned, Records: f.Records, RecordsMax: f.RecordsMax,
+		FillMillis: f.FillMillis, ClockDistrusted: sn.clock.Distrusted,
+	}
+	for _, n := range f.Refused {
+		facts.Refused += n
+	}
+	if facts.Grants+facts.Filled+facts.Refused+facts.Notices+facts.Versioned == 0 && facts.Records == 0 && !facts.ClockDistrusted {
+		return nil
+	}
+	return facts
 }
 
 type connsFigure struct {
@@ -192,6 +232,7 @@ func (s *Server) fillFigures(f *figures, sn *fullSnapshot) {
 	for i := range sn.latencies {
 		f.Latency = append(f.Latency, latencyFigure{commandClassNames[i], sn.latencies[i].used()})
 	}
+	f.Freshness = sn.freshFacts()
 	if s.cfg.TenantDelimiter != 0 {
 		for _, r := range sn.tenantRows() {
 			f.Tenants = append(f.Tenants, tenantFigure{

@@ -50,7 +50,7 @@ func (s *Server) openStore() error {
 	}
 	s.store, s.watch.store = st, st
 	s.debug.claim(st)
-	s.guard.store, s.guard.skew = st, store.Time(st.SkewMaxMillis())
+	s.guard.store, s.guard.skew = st, store.Time(st.FreshLimits().SkewMaxMillis)
 	s.obeyAutomove()
 	s.store.Tune(s.lru.tuning())
 	s.enableCrawler(!d.Extended.NoLRUCrawler)

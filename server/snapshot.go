@@ -18,6 +18,7 @@ type snapshot struct {
 	buffers  bufferFigures
 	tls      tlsFigures
 	watch    watchFigures
+	clock    clockFigures
 	usage    syscall.Rusage // of the process
 }
 
@@ -31,6 +32,7 @@ func (s *Server) snapshot(now store.Time) *snapshot {
 		buffers:  s.bufferStats(),
 		tls:      s.tlsStats(now),
 		watch:    s.watch.stats(),
+		clock:    s.guard.stats(),
 	}
 	s.store.Snapshot(now, &sn.store)
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &sn.usage) != nil {

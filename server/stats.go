@@ -240,5 +240,6 @@ func (s *Server) resetStats() {
 	s.buffers.reset()
 	s.crawler.reset()
 	s.tls.reset()
+	s.guard.resetStats()
 	s.watch.resetStats()
 }

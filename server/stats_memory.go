@@ -65,6 +65,7 @@ func memoryRows(m *store.Memory, p *processMemory) []memoryRow {
 		{"index", m.IndexBytes},
 		{"index_overflow", m.OverflowBytes},
 		{"sketch", m.SketchBytes},
+		{"record", m.RecordBytes},
 		{"go_heap", p.goHeap},
 		{"go_other", p.goOther},
 		{"program", p.program},

@@ -178,6 +178,13 @@ func TestAdminPage(t *testing.T) {
 		return strings.Count(d, "L") > 5
 	})
 	shows(t, ctx, "#commands tbody tr:first-child th", "get")
+	if !evaluate[bool](t, ctx, "document.querySelector('#fresh-card').hidden") {
+		t.Error("versions and grants are shown before anybody used them")
+	}
+	if got := ask(t, "tcp", addr, "md plain I Y7"); got != "HD" {
+		t.Fatalf("a notice: %q", got)
+	}
+	shows(t, ctx, "#fresh-card:not([hidden]) #fresh", "Versioned items1")
 
 	// Light and dark, and a phone.
 	ground := map[string]string{}

@@ -329,6 +329,7 @@ function render() {
   segments(s, base);
   commands(s);
   facts(s, base);
+  freshness(s, base);
   tenants(s, base);
 }
 
@@ -343,7 +344,7 @@ const uses = {
   upload: ["Arriving", "var(--evict)"],
   idle_page: ["Idle pages", "var(--calm)"],
 };
-const onTop = { index: "Index", index_overflow: "Index overflow", sketch: "Sketch", go_heap: "Go heap", go_other: "Go runtime", program: "Program" };
+const onTop = { index: "Index", index_overflow: "Index overflow", sketch: "Sketch", record: "Floors, grants", go_heap: "Go heap", go_other: "Go runtime", program: "Program" };
 
 function memory(s) {
   const by = Object.fromEntries(s.memory.map((m) => [m.use, m.bytes]));
@@ -449,6 +450,21 @@ function facts(s, base) {
     ["Page moves", whole(s.pages_moved)], ["Sweeper checked", text(number(s.sweep_checked))],
     ["Not stored: too large", whole(s.too_large)], ["Not stored: no memory", whole(s.no_memory)],
   ]);
+}
+
+function freshness(s, base) {
+  const f = s.freshness;
+  $("fresh-card").hidden = !f;
+  if (!f) return;
+  const per = (k) => raw.length > 1 ? text(number(rate(base, s, (v) => v.freshness?.[k] ?? 0))) : "–";
+  put($("fresh-sub"), f.clock_distrusted ? "the clock is not trusted: nothing with a deadline is served" : "rates a second");
+  $("fresh").replaceChildren(...[
+    ["Grants", per("grants")], ["Of them in the background", per("grants_background")], ["Fills", per("filled")], ["Refused", per("refused")],
+    ["Told to wait", per("waits")], ["Budget spent", per("denials")], ["Notices", per("notices")],
+    ["Grants out", whole(f.in_flight) + (f.in_flight_max ? " of " + whole(f.in_flight_max) : "")],
+    ["A fill takes", f.fill_ms ? f.fill_ms + " ms" : "–"], ["Versioned items", whole(f.versioned_items)],
+    ["Keys kept apart", whole(f.records) + " of " + text(number(f.records_max))],
+  ].map(([k, v]) => make("div", {}, make("dt", {}, k), make("dd", {}, v))));
 }
 
 function tenants(s, base) {

@@ -183,7 +183,7 @@ func (sh *shard) takeFloor(k Key) (floor uint64, raised Time) {
 
 // putFloor keeps a floor of k in the records.
 func (sh *shard) putFloor(k Key, floor uint64, raised, now Time) {
-	rec := sh.records.add(k, now, sh.uncount)
+	rec := sh.records.add(k, now, sh.ended)
 	if rec == nil {
 		sh.records.lost(raised)
 		return

@@ -271,6 +271,7 @@ func (f *FreshStats) add(n *FreshStats) {
 func (sh *shard) addFresh(f *FreshStats, now Time) {
 	f.add(&sh.fresh)
 	rs := &sh.records
+	rs.turn(now, sh.ended)
 	f.FloorsDropped += rs.nDropped
 	f.Records += rs.n
 	f.RecordsMax += rs.max
@@ -316,8 +317,8 @@ func (c *FreshConfig) inRange(key []byte, known, least uint64) bool {
 	return true
 }
 
-// SkewMaxMillis is by how many milliseconds clocks may differ.
-func (s *Store) SkewMaxMillis() int64 { return s.fresh.cfg.SkewMaxMillis }
+// FreshLimits is the FreshConfig that holds, its defaults filled in.
+func (s *Store) FreshLimits() FreshConfig { return s.fresh.cfg }
 
 // SetDeadlineClock says that deadlines are judged offset after the Time of
 // each call, and whether that clock can be trusted. While it cannot, values

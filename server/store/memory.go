@@ -19,6 +19,7 @@ type Memory struct {
 	IndexBytes    int64 // buckets
 	OverflowBytes int64 // overflow buckets, freed ones too
 	SketchBytes   int64
+	RecordBytes   int64 // floors and grants of keys apart from their items
 
 	usedBytes int64 // chunks in use
 	tailBytes int64 // of those: what is behind the last chunk
@@ -46,6 +47,7 @@ func (m *Memory) add(sh *shard) {
 	m.IndexBytes += int64(sh.idx.buckets()) * bucketBytes
 	m.OverflowBytes += sh.idx.bytes() - int64(sh.idx.buckets())*bucketBytes
 	m.SketchBytes += sh.order.SketchBytes()
+	m.RecordBytes += sh.records.bytes()
 }
 
 // settle finds what is left when all shards have been added.
@@ -65,5 +67,5 @@ func (m *Memory) Pages() int64 {
 
 // Sum is what of m is in memory.
 func (m *Memory) Sum() int64 {
-	return m.Pages() - m.UncarvedBytes + m.IndexBytes + m.OverflowBytes + m.SketchBytes
+	return m.Pages() - m.UncarvedBytes + m.IndexBytes + m.OverflowBytes + m.SketchBytes + m.RecordBytes
 }

@@ -99,7 +99,7 @@ func (sh *shard) out(g *grant, now Time) bool {
 // then, else why not.
 func (sh *shard) takeGrant(k Key, a *Ask, c GrantClass, now Time) bool {
 	f := &sh.s.fresh
-	sh.records.turn(now, sh.uncount)
+	sh.records.turn(now, sh.ended)
 	rec := sh.records.find(k)
 	if rec != nil {
 		g := &rec.grant
@@ -129,7 +129,7 @@ func (sh *shard) takeGrant(k Key, a *Ask, c GrantClass, now Time) bool {
 		wait = f.budget.take(c, now, now+life)
 	}
 	if wait == 0 && rec == nil {
-		if rec = sh.records.add(k, now, sh.uncount); rec == nil {
+		if rec = sh.records.add(k, now, sh.ended); rec == nil {
 			f.budget.free(now, now+life, 0)
 			wait = waitUnknownMillis
 		}
@@ -200,6 +200,14 @@ func (sh *shard) count(g *grant, row uint32) {
 	if row != 0 {
 		sh.tenants.rows[row-1].inflight++
 	}
+}
+
+// ended is what the end of rec's token by its time means.
+func (sh *shard) ended(rec *record) {
+	if rec.grant.counted {
+		sh.fresh.TokensExpired++
+	}
+	sh.uncount(rec)
 }
 
 // uncountAt is uncount, and counts a token whose time has passed.
