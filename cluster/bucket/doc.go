@@ -15,8 +15,9 @@
 //  1. Every bucket has one owner; its copies are other nodes, all different,
 //     and in other zones as far as there are zones enough.
 //  2. A bucket's since is at most the epoch, and becomes the epoch when its
-//     owner changes, and only then.
-//  3. The node-set revision rises when nodes join or leave, and only then.
+//     owner changes, or has to begin anew.
+//  3. The node-set revision rises when nodes join or leave, and only then
+//     unless maps in between are unknown.
 //  4. The predecessor's digest is in the map: one epoch, one map.
 //
 // The encodings are two: JSON in canonical order, for people and files, and a

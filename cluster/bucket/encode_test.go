@@ -93,7 +93,8 @@ func TestFollows(t *testing.T) {
 		"another cluster":               func(n *Map) { n.Cluster = "other" },
 		"a node set that stays":         func(n *Map) { n.NodeSet = m.NodeSet },
 		"an owner since before":         func(n *Map) { n.Buckets[n.Moved(m)[0]].Since = m.Epoch },
-		"a bucket that stays, since":    func(n *Map) { n.Buckets[stays(n, m)].Since = n.Epoch },
+		"a bucket that stays, since":    func(n *Map) { n.Buckets[stays(n, m)].Since = 0 },
+		"a node set without reason":     func(n *Map) { n.NodeSet-- },
 		"an owner that changed quietly": func(n *Map) { b := stays(n, m); n.Buckets[b].Owner = (n.Buckets[b].Owner + 1) % 3 },
 	} {
 		bad := next.Clone()
@@ -102,8 +103,16 @@ func TestFollows(t *testing.T) {
 			t.Errorf("%s: it follows", name)
 		}
 	}
-	if err := next.At(next.Epoch + 5).Follows(m); err != nil {
-		t.Errorf("a higher epoch does not follow: %v", err)
+	for name, n := range map[string]*Map{
+		"a higher epoch":        next.At(next.Epoch + 5),
+		"one that begins anew":  next.Begin(func(int) bool { return true }),
+		"one after the next":    plan(t, next, Change{Remove: []string{"x"}}),
+		"a takeover":            next.Takeover(7),
+		"a takeover of the old": m.Takeover(7),
+	} {
+		if err := n.Follows(m); err != nil {
+			t.Errorf("%s does not follow: %v", name, err)
+		}
 	}
 }
 

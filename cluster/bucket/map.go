@@ -304,29 +304,32 @@ func (m *Map) validateBucket(b int) error {
 }
 
 // Follows reports what is wrong with m as the map that is published after old.
-// A takeover need not know its predecessor.
+// A map that is not the very next one, as after a takeover, or where a store
+// was behind its nodes, need not know old.
 func (m *Map) Follows(old *Map) error {
+	next := m.Epoch == old.Epoch.Next()
 	switch {
 	case m.Cluster != old.Cluster:
 		return fmt.Errorf("bucket: a map of cluster %q after one of %q", m.Cluster, old.Cluster)
 	case m.Epoch <= old.Epoch:
 		return fmt.Errorf("bucket: epoch %s after %s: epochs rise", m.Epoch, old.Epoch)
-	case m.Epoch.Term() == old.Epoch.Term() && m.Predecessor != old.Digest():
+	case next && m.Predecessor != old.Digest():
 		return fmt.Errorf("bucket: map %s does not follow map %s: it was made from another one", m.Epoch, old.Epoch)
 	}
 	changed := m.nodeSetDiffers(old)
 	switch {
 	case changed && m.NodeSet <= old.NodeSet:
 		return fmt.Errorf("bucket: nodes have joined or left, and the node-set revision is %d after %d", m.NodeSet, old.NodeSet)
-	case !changed && m.NodeSet != old.NodeSet:
+	case !changed && m.NodeSet != old.NodeSet && (next || m.NodeSet < old.NodeSet):
 		return fmt.Errorf("bucket: no node has joined or left, and the node-set revision is %d after %d", m.NodeSet, old.NodeSet)
 	}
 	for b := range m.Buckets {
 		was, is := old.OwnerOf(b).ID, m.OwnerOf(b).ID
 		switch since := m.Buckets[b].Since; {
-		case was != is && since <= old.Epoch:
+		case since > old.Epoch:
+		case was != is:
 			return fmt.Errorf("bucket: bucket %d goes from %s to %s, which has it since %s", b, was, is, since)
-		case was == is && since != old.Buckets[b].Since && m.Epoch.Term() == old.Epoch.Term():
+		case since != old.Buckets[b].Since:
 			return fmt.Errorf("bucket: bucket %d stays with %s, since %s, and before since %s", b, is, since, old.Buckets[b].Since)
 		}
 	}

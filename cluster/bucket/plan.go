@@ -52,6 +52,11 @@ func (m *Map) At(e Epoch) *Map {
 			at.Buckets[b].Since = e
 		}
 	}
+	for i := range at.Splits {
+		if at.Splits[i].Version == uint64(m.Epoch) {
+			at.Splits[i].Version = uint64(e)
+		}
+	}
 	at.Epoch = e
 	return at
 }
@@ -408,20 +413,29 @@ func (m *Map) changeSplits(changes []Split) error {
 		case !ok && s.N == 1:
 			return fmt.Errorf("bucket: key %q is not split", s.Key)
 		case !ok:
-			s.Version, s.Former = uint64(m.Epoch), 0
-			m.Splits = slices.Insert(m.Splits, i, s)
+			m.insertSplit(Split{Key: s.Key, N: s.N, Version: uint64(m.Epoch)})
 		default:
-			old := &m.Splits[i]
-			// Places that held a value before are invalidated, too, until the
-			// longest life has passed and somebody plans a settled split.
-			former := max(old.N, old.Former)
-			if s.N >= former {
-				former = 0
-			}
-			*old = Split{Key: s.Key, N: s.N, Former: former, Version: uint64(m.Epoch)}
+			m.Splits[i].resize(s.N, m.Epoch)
 		}
 	}
 	return nil
+}
+
+// insertSplit adds a split of a key that has none.
+func (m *Map) insertSplit(s Split) {
+	i, _ := slices.BinarySearchFunc(m.Splits, s, func(a, b Split) int { return cmp.Compare(a.Key, b.Key) })
+	m.Splits = slices.Insert(m.Splits, i, s)
+}
+
+// resize makes it a split into n. Places that held a value before are
+// invalidated, too, until the longest life has passed and somebody plans a
+// settled split.
+func (s *Split) resize(n int, e Epoch) {
+	former := max(s.N, s.Former)
+	if n >= former {
+		former = 0
+	}
+	*s = Split{Key: s.Key, N: n, Former: former, Version: uint64(e)}
 }
 
 // Settle drops what splits had before: the values there have passed their
