@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -38,10 +39,35 @@ var arrows = map[string][]string{
 var confined = map[string]string{
 	"unsafe":                         "slab/unsafe.go",
 	"github.com/panjf2000/gnet":      "server",
-	"go.etcd.io/etcd":                "cluster/control",
+	"go.etcd.io":                     "cluster/control",
 	"github.com/coreos/etcd":         "cluster/control",
 	"github.com/bradfitz/gomemcache": "tests",
 	"github.com/chromedp":            "tests",
+}
+
+// light are packages that are imported by others' programs, or have to stay
+// small, and what must not come with them.
+var light = map[string][]string{
+	"cluster/bucket":  {"github.com/panjf2000/gnet", "go.etcd.io", "google.golang.org/grpc"},
+	"cluster/link":    {"github.com/panjf2000/gnet", "go.etcd.io", "google.golang.org/grpc"},
+	"cluster/control": {"go.etcd.io/etcd/server"},
+	"server":          {"go.etcd.io"},
+}
+
+func TestLightPackagesBringLittle(t *testing.T) {
+	for folder, heavy := range light {
+		deps, err := exec.Command("go", "list", "-deps", "./"+folder).Output()
+		if err != nil {
+			t.Fatalf("go list %s: %v", folder, err)
+		}
+		for dep := range strings.FieldsSeq(string(deps)) {
+			for _, h := range heavy {
+				if dep == h || strings.HasPrefix(dep, h+"/") {
+					t.Errorf("%s brings %s", folder, dep)
+				}
+			}
+		}
+	}
 }
 
 // imports gives the imports of each Go file below the module's root.
