@@ -239,6 +239,8 @@ func (r *Request) parseAdmin(line []byte) Error {
 		r.Op = OpCrawler
 	case "refresh_certs":
 		r.Op = OpRefreshCerts
+	case "config":
+		r.Op = OpConfig
 	case "debugtime":
 		r.Op = OpDebugTime
 	case "debugitem":

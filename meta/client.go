@@ -149,6 +149,8 @@ func (r *Request) appendFlags(dst []byte) []byte {
 			dst = strconv.AppendUint(dst, r.Delta, 10)
 		case 'G', 'Y', 'A':
 			dst = r.appendFresh(dst, c)
+		case 'P':
+			dst = r.Route.appendTo(dst)
 		case 'M':
 			switch {
 			case r.Verb != VerbMetaArith:

@@ -98,6 +98,12 @@ const (
 	ErrWatchFailed
 	ErrNoTLS
 
+	// Clusters.
+
+	ErrNoMap       // config get, before there is a map
+	ErrNotOwner    // --misrouted refuse
+	ErrUnreachable // the owner of the key cannot be asked
+
 	// Authentication (-Y).
 
 	ErrUnauthenticated
@@ -189,6 +195,10 @@ var errorLines = [errorCount]string{
 	ErrWatchFailed:     "WATCHER_FAILED failed to add log watcher\r\n",
 	ErrNoTLS:           "Error TLS not enabled\r\n",
 
+	ErrNoMap:       "SERVER_ERROR no map\r\n",
+	ErrNotOwner:    "SERVER_ERROR not the owner\r\n",
+	ErrUnreachable: "SERVER_ERROR owner unreachable\r\n",
+
 	ErrUnauthenticated: "CLIENT_ERROR unauthenticated\r\n",
 	ErrAuthTooLong:     "CLIENT_ERROR auth token too long\r\n",
 	ErrAuthFormat:      "CLIENT_ERROR bad authentication token format\r\n",
@@ -228,6 +238,7 @@ const (
 	PacketAuthContinue PacketStatus = 0x21
 	PacketUnknown      PacketStatus = 0x81
 	PacketNoMemory     PacketStatus = 0x82
+	PacketTemporary    PacketStatus = 0x86 // memcached's protocol names it, and never sends it
 )
 
 // packetTexts are the bodies of replies that have a status alone. Source:
@@ -269,4 +280,6 @@ var packetErrors = [errorCount]struct {
 	ErrAuthFailed:            {PacketAuthError, ""},
 	ErrMechanismName:         {PacketInvalid, ""},
 	ErrAuthNoMemory:          {PacketNoMemory, ""},
+	ErrNotOwner:              {PacketTemporary, "Not the owner"},
+	ErrUnreachable:           {PacketTemporary, "Owner unreachable"},
 }

@@ -117,7 +117,9 @@ func (r *Request) parseFlags(w *words, key []byte) Error {
 		ok := true
 		arg := word[1:]
 		switch c {
-		case 'v', 'k', 'c', 'f', 's', 't', 'h', 'l', 'u', 'x', 'I', 'P', 'L', 'y', 'a':
+		case 'v', 'k', 'c', 'f', 's', 't', 'h', 'l', 'u', 'x', 'I', 'L', 'y', 'a':
+		case 'P':
+			r.Route.parse(arg) // one that means nothing to us means nothing, as in memcached
 		case 'q':
 			r.Quiet = true
 		case 'O':

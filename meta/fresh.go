@@ -173,7 +173,9 @@ type Answer struct {
 	Absent     bool  // e: known to be absent at the source
 	HasVersion bool  // y: Version is that of the absence, or the floor
 	Version    uint64
-	Reason     uint8 // r: why it was refused, 0 it was not
+	Reason     uint8  // r: why it was refused, 0 it was not
+	Copies     uint32 // n: into how many copies it makes sense to split the key, 0 none
+	Epoch      uint64 // p: of the server's map, when it is newer than the client's; else 0
 
 	Deadlines // a; only read
 }
@@ -208,6 +210,12 @@ func (a *Answer) appendTo(dst []byte) []byte {
 	if a.Reason != 0 {
 		dst = strconv.AppendUint(append(dst, " r"...), uint64(a.Reason), 10)
 	}
+	if a.Copies != 0 {
+		dst = strconv.AppendUint(append(dst, " n"...), uint64(a.Copies), 10)
+	}
+	if a.Epoch != 0 {
+		dst = strconv.AppendUint(append(dst, " p"...), a.Epoch, 10)
+	}
 	return dst
 }
 
@@ -241,6 +249,12 @@ func (a *Answer) parse(c byte, arg []byte) (ok bool) {
 			return true
 		}
 		return a.Deadlines.parse(arg)
+	case 'n':
+		a.Copies, ok = ParseUint32(arg)
+		return ok
+	case 'p':
+		a.Epoch, ok = ParseUint64(arg)
+		return ok
 	case 'r':
 		n, ok = ParseUint32(arg)
 		a.Reason = uint8(n)

@@ -40,6 +40,15 @@ var (
 // (it.Binary), all others if the request was. it may be nil except for CodeVA,
 // and for CodeHD of mg, ms and ma.
 func (r *Request) AppendMetaReply(dst []byte, code Code, it *Item) []byte {
+	dst = r.appendReply(dst, code, it)
+	if r.Route.Newer != 0 {
+		dst = strconv.AppendUint(append(dst, " p"...), r.Route.Newer, 10)
+	}
+	return append(dst, "\r\n"...)
+}
+
+// appendReply is AppendMetaReply without what ends the line.
+func (r *Request) appendReply(dst []byte, code Code, it *Item) []byte {
 	dst = append(dst, codeWords[code]...)
 	if code == CodeVA {
 		dst = append(dst, ' ')
@@ -66,19 +75,19 @@ func (r *Request) AppendMetaReply(dst []byte, code Code, it *Item) []byte {
 		}
 	}
 	if r.Verb == VerbMetaGet && done {
-		dst = it.appendMarks(dst)
+		dst = r.appendMarks(dst, it)
 	}
-	return append(dst, "\r\n"...)
+	return dst
 }
 
 // AppendFreshReply is AppendMetaReply for a request with G or Y: behind it
 // stands what the answer says. A miss has marks too then.
 func (r *Request) AppendFreshReply(dst []byte, code Code, it *Item, a *Answer) []byte {
-	dst = r.AppendMetaReply(dst, code, it)
-	dst = dst[:len(dst)-len("\r\n")]
+	dst = r.appendReply(dst, code, it)
 	if code == CodeEN {
-		dst = it.appendMarks(dst)
+		dst = r.appendMarks(dst, it)
 	}
+	a.Epoch = r.Route.Newer
 	return append(a.appendTo(dst), "\r\n"...)
 }
 
@@ -117,11 +126,11 @@ func (r *Request) appendFlag(dst []byte, c byte, binary bool, it *Item) []byte {
 }
 
 // appendMarks appends the win and stale marks.
-func (it *Item) appendMarks(dst []byte) []byte {
+func (r *Request) appendMarks(dst []byte, it *Item) []byte {
 	if it.WinSent {
 		dst = append(dst, " Z"...)
 	}
-	if it.Stale {
+	if it.Stale || r.Route.AsCopy {
 		dst = append(dst, " X"...)
 	}
 	if it.Won {

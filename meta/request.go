@@ -27,6 +27,7 @@ const (
 	OpCrawler
 	OpWatch
 	OpRefreshCerts
+	OpConfig // config get
 
 	// Requests of the binary protocol alone: SASL.
 	OpAuthList  // which mechanisms there are
@@ -194,6 +195,9 @@ type Request struct {
 	Initial     uint64 // J
 	Delta       uint64 // D, or the number of incr, decr, verbosity and cache_memlimit
 
+	// Route is what P says, for servers that are nodes of a cluster.
+	Route Route
+
 	// Fresh is what G, Y and A say. It is set when Has has one of them.
 	Fresh Freshness
 
@@ -214,6 +218,9 @@ const ArgsMax = 23
 func (r *Request) Reset() {
 	if r.Has&freshFlags != 0 {
 		r.Fresh = Freshness{}
+	}
+	if r.Has.Has('P') {
+		r.Route = Route{}
 	}
 	r.Op, r.Verb, r.Mode = OpNone, VerbNone, ModeSet
 	r.Quiet, r.HideErrors, r.Binary, r.Decr, r.Packet = false, false, false, false, false

@@ -77,6 +77,9 @@ func (a *aside) run(v verdict, in []byte) {
 			a.end(a.c.watch(asideWatch{a.f}))
 			return
 		}
+		if a.w.relays.sent {
+			a.w.relays.sent, a.waited = false, true // there is likely to be more to wait for
+		}
 		if clean++; a.waited {
 			clean, a.waited = 0, false
 		}
@@ -127,6 +130,7 @@ type sender interface{ send() error }
 func (c *conn) serve(w *worker, out sender, v verdict, in []byte) (verdict, error) {
 	w.mayWait = true
 	for {
+		w.settle(c.session)
 		if err := out.send(); err != nil {
 			return v, err
 		}

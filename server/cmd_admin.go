@@ -46,6 +46,8 @@ func (s *session) admin(w *worker) {
 		s.memlimit(w)
 	case meta.OpSlabs:
 		s.slabs(w)
+	case meta.OpConfig:
+		s.configCommand(w)
 	case meta.OpRefreshCerts:
 		s.refreshCerts(w)
 	case meta.OpLRU:

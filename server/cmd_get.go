@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/quarrycache/quarry/cluster/bucket"
 	"github.com/quarrycache/quarry/meta"
 	"github.com/quarrycache/quarry/server/store"
 )
@@ -87,6 +88,9 @@ func (s *session) metaGet(w *worker) {
 	}
 	if r.Has&freshGet != 0 {
 		o.Ask = w.ask(r)
+		if n := s.srv.node; n != nil {
+			o.Ask.NoGrant = r.Route.AsCopy || !n.grantsFor(bucket.Of(r.Key))
+		}
 	}
 	w.noRoom = false
 	st := s.srv.store.Get(store.KeyOf(r.Key), &o, w.now, (*metaShower)(w))

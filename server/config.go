@@ -101,6 +101,8 @@ type Config struct {
 
 	Extended Extended // -o: what has no field above
 
+	Cluster ClusterConfig // --node-id and others: this server is a node. Memcached has none of this
+
 	// Versions, deadlines and grants. Memcached has none of this.
 	Fresh FreshConfig // --grant-max-ms, --floor-retention, --fill-..., --version-range and others
 

@@ -20,6 +20,11 @@ func (s *session) command(w *worker, line, rest []byte) (lineUsed, restUsed int)
 	if w.sample.on {
 		w.sample.commands[classOf(r)]++
 	}
+	if s.srv.node != nil && len(r.Key) > 0 {
+		if used, done := s.route(w, rest); done {
+			return len(line), used
+		}
+	}
 	switch r.Op {
 	case meta.OpGet:
 		switch r.Verb {

@@ -89,7 +89,7 @@ func (s *session) keys(w *worker, in []byte) (n int, broken bool) {
 	switch {
 	case e != meta.ErrNone:
 		w.out.buf = e.AppendTo(w.out.buf)
-	case w.out.pending() >= outHighBytes: // the end of the line waits too
+	case w.out.pending() >= outHighBytes, w.relays.full(), s.elsewhere: // the end of the line waits too
 		return n, false
 	case !s.seen:
 		w.out.buf = meta.ErrBadLine.AppendTo(w.out.buf)
@@ -124,14 +124,29 @@ func countKeys(line []byte) (n int) {
 // far it came.
 func (s *session) getAll(w *worker, line []byte) (n int, e meta.Error) {
 	for rest := line; ; {
-		if w.out.pending() >= outHighBytes {
+		if w.out.pending() >= outHighBytes || w.relays.full() {
 			return len(line) - len(rest), meta.ErrNone
 		}
+		before := rest
 		var key []byte
 		if key, rest = meta.NextKey(rest); len(key) == 0 {
 			return len(line), meta.ErrNone
 		}
 		s.seen = true
+		if s.srv.node != nil {
+			if s.legacyConfig(w, key) {
+				continue
+			}
+			switch s.routeKey(w, key) {
+			case routeWait:
+				s.elsewhere = true
+				return len(line) - len(before), meta.ErrNone
+			case routeRelay:
+				continue
+			case routeMoved:
+				return len(line), meta.ErrNotOwner
+			}
+		}
 		if !s.get(w, key) {
 			return len(line), meta.ErrGetNoMemory
 		}

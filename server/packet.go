@@ -52,6 +52,12 @@ func (s *session) readPacket(w *worker, in []byte) (n int) {
 	}
 	w.n.requests++
 	n += s.packet(w, e, head[:size], in[n:])
+	if s.phase == phaseRelay {
+		if s.line == nil {
+			s.keepHead(head[:size], size)
+		}
+		return n
+	}
 	if s.phase != phaseAuth {
 		s.dropLine()
 	}
@@ -103,6 +109,11 @@ func (s *session) packet(w *worker, e meta.Error, head, rest []byte) (n int) {
 		w.fail(r, e)
 		s.skipBytes(r.Swallow)
 		return 0
+	}
+	if s.srv.node != nil && len(r.Key) > 0 {
+		if used, done := s.route(w, rest); done {
+			return used
+		}
 	}
 	switch r.Op {
 	case meta.OpGet:

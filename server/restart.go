@@ -38,6 +38,7 @@ func (s *Server) openStore() error {
 			TrackedMax: d.TenantsTracked,
 		},
 		Fresh:         d.Fresh,
+		FirstCAS:      s.firstCAS(),
 		Policy:        policy,
 		LargePages:    d.LargePages,
 		File:          d.MemoryFile,

@@ -24,6 +24,7 @@ type Server struct {
 	totals    totals
 	latencies latencies
 	prefixes  prefixTable
+	node      *node // nil: not in a cluster
 	guard     clockGuard
 	epoch     epoch // of clock, where that is the system's
 	automove  automove
@@ -145,6 +146,10 @@ func New(c Config) (*Server, error) {
 		closed:    make(chan struct{}),
 		asked:     make(chan struct{}),
 	}
+	var err error
+	if s.node, err = newNode(s, d.Cluster); err != nil {
+		return nil, err
+	}
 	s.buffers.setLimit(int64(d.Extended.ReadBufferMaxBytes), d.Threads)
 	s.batchMax = d.ReqsPerEvent
 	if n := s.buffers.repliesMax; n > 0 && (s.batchMax == 0 || n < s.batchMax) {
@@ -243,6 +248,9 @@ func (s *Server) start(ctx context.Context) error {
 	s.chores.Go(func() { s.store.Background(background, s.clock) })
 	s.chores.Go(s.crawl)
 	s.chores.Go(func() { s.watch.run(s.stop) })
+	if s.node != nil {
+		s.chores.Go(func() { s.node.watch(background) })
+	}
 	if s.cfg.IdleSeconds > 0 {
 		s.chores.Go(s.kickIdleConns)
 	}
@@ -318,6 +326,9 @@ func (s *Server) shutDown() {
 	}
 	s.accepting.Wait()
 	s.conns.joining.Wait()
+	if s.node != nil {
+		s.node.close()
+	}
 	s.chores.Wait()
 	for _, l := range s.loops {
 		if err := l.client.Stop(); err != nil {

@@ -49,6 +49,11 @@ const (
 	// phaseDump and phaseCachedump: items are being dumped. Input waits.
 	phaseDump
 	phaseCachedump
+	// phaseRelay: the request in s.line belongs to another node, which is asked
+	// where the session may wait for it.
+	phaseRelay
+	// phaseGather: in the value of a set that is to be sent on.
+	phaseGather
 	// phaseClosed: no more input is taken.
 	phaseClosed
 )
@@ -62,19 +67,22 @@ type session struct {
 	srv  *Server
 	conn *connInfo
 
-	phase  phase
-	home   phase        // of the next request: phaseLine or phasePacket
-	seen   bool         // phaseKeys: the line has a key
-	after  meta.Error   // phaseSkipLine, phaseBadPacket: to be answered then
-	expiry uint32       // phaseKeys: of gat and gats
-	has    meta.Letters // phaseKeys: what the word asks for
-	skip   int          // phaseSkip, phaseBadPacket: bytes still to throw away; phaseToken: of the token, its end included
-	sasl   saslLogin    // -S
+	phase     phase
+	home      phase        // of the next request: phaseLine or phasePacket
+	seen      bool         // phaseKeys: the line has a key
+	elsewhere bool         // phaseKeys: the next key is another node's
+	after     meta.Error   // phaseSkipLine, phaseBadPacket: to be answered then
+	expiry    uint32       // phaseKeys: of gat and gats
+	has       meta.Letters // phaseKeys: what the word asks for
+	skip      int          // phaseSkip, phaseBadPacket: bytes still to throw away; phaseToken: of the token, its end included
+	sasl      saslLogin    // -S
 
 	line *[]byte // an unfinished line, token or head, or a complete one that was broken; from linePool, nil if none
 	at   int     // phaseKeys: (*line)[at:] is still to be read
 
 	block *block // phaseBlock
+
+	gather *gathered // phaseGather
 
 	dump      *dump      // phaseDump
 	cachedump *cachedump // phaseCachedump
@@ -115,7 +123,7 @@ func (s *session) close(r closeReason) {
 func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 	in, executed := p, 0
 	for {
-		if w.out.pending() >= outHighBytes {
+		if w.out.pending() >= outHighBytes || w.relays.full() {
 			return len(p) - len(in), verdictFull
 		}
 		switch s.phase {
@@ -141,6 +149,10 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 			k, hungry := s.readKeys(w, in)
 			if in = in[k:]; hungry && len(in) == 0 && s.phase == phaseKeys {
 				return len(p), verdictMore
+			}
+			if s.elsewhere {
+				s.elsewhere = false
+				return len(p) - len(in), verdictWait
 			}
 		case phaseBlock:
 			if len(in) == 0 {
@@ -187,6 +199,19 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 				return len(p) - len(in), verdictWait
 			}
 			s.verifyKept(w)
+		case phaseRelay:
+			if !w.mayWait {
+				return len(p) - len(in), verdictWait
+			}
+			in = in[s.relayKept(w, in):]
+		case phaseGather:
+			if len(in) == 0 {
+				return len(p), verdictMore
+			}
+			if !w.mayWait {
+				return len(p) - len(in), verdictWait
+			}
+			in = in[s.readGather(w, in):]
 		case phaseDump, phaseCachedump:
 			if !w.mayWait || !s.goOn(w) {
 				return len(p) - len(in), verdictWait
@@ -222,6 +247,7 @@ func (s *session) end() {
 		s.srv.watch.remove(s.watcher)
 		s.watcher = nil
 	}
+	s.dropGather()
 }
 
 // readLine takes a line, or what is there of it, and returns the bytes of in
@@ -234,10 +260,17 @@ func (s *session) readLine(w *worker, in []byte) (n int) {
 	rest := in[i+1:]
 	if s.line == nil {
 		lineUsed, restUsed := s.command(w, in[:i+1], rest)
+		if s.phase == phaseRelay {
+			s.line, s.at = linePool.Get().(*[]byte), 0
+			*s.line = append(*s.line, in[:i+1]...)
+		}
 		return lineUsed + restUsed
 	}
 	*s.line = append(*s.line, in[:i+1]...)
 	lineUsed, restUsed := s.command(w, *s.line, rest)
+	if s.phase == phaseRelay {
+		return i + 1
+	}
 	if s.phase == phaseKeys {
 		s.at = lineUsed
 		return i + 1

@@ -59,6 +59,8 @@ type worker struct {
 	out output
 	now store.Time // read once a batch, after its bytes have arrived
 
+	relays relays // holes in out
+
 	mayWait bool // the session may take its time: it is driven by a goroutine of its own
 
 	asked     store.Ask          // of the lookup being executed
@@ -86,6 +88,7 @@ func returnWorker(w *worker) {
 	}
 	w.mayWait = false
 	w.observer, w.tap = nil, tap{}
+	w.relays.drop()
 	workerPool.Put(w)
 }
 

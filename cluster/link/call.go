@@ -56,6 +56,10 @@ const replyKeepBytes = 64 << 10
 
 var calls = sync.Pool{New: func() any { return &Call{done: make(chan struct{}, 1)} }}
 
+// Raw is the reply as it came, with the value behind it. It is valid as long as
+// Reply is.
+func (c *Call) Raw() []byte { return c.text }
+
 // NewCall is an empty call.
 func NewCall() *Call {
 	c := calls.Get().(*Call)

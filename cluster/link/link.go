@@ -152,6 +152,25 @@ func (l *Link) do(ctx context.Context, list []*Call) error {
 	if err := ctx.Err(); err != nil {
 		return l.refuse(err, list)
 	}
+	if err := l.Send(list...); err != nil {
+		return err
+	}
+	var first error
+	for _, call := range list {
+		if err := call.Wait(ctx); err != nil {
+			l.failed.Add(1)
+			if first == nil {
+				first = err
+			}
+		}
+	}
+	return first
+}
+
+// Send sends the calls, all in one go, and does not wait for their replies: Wait
+// is to be called for each. After an error none was sent, and none is to be
+// waited for.
+func (l *Link) Send(list ...*Call) error {
 	c, err := l.connection()
 	if err != nil {
 		return l.refuse(err, list)
@@ -160,16 +179,7 @@ func (l *Link) do(ctx context.Context, list []*Call) error {
 		return l.refuse(err, list)
 	}
 	l.calls.Add(uint64(len(list)))
-	var first error
-	for _, call := range list {
-		if err := call.wait(ctx); err != nil {
-			l.failed.Add(1)
-			if first == nil {
-				first = err
-			}
-		}
-	}
-	return first
+	return nil
 }
 
 func (l *Link) refuse(err error, list []*Call) error {
@@ -182,8 +192,9 @@ func (l *Link) refuse(err error, list []*Call) error {
 // Err is why the call has no reply, nil if it has one.
 func (c *Call) Err() error { return c.err }
 
-// wait waits for the end of a call.
-func (c *Call) wait(ctx context.Context) error {
+// Wait waits for the reply of a call that was sent, or until ctx ends: then the
+// call must not be touched any more, not even freed.
+func (c *Call) Wait(ctx context.Context) error {
 	select {
 	case <-c.done:
 	case <-ctx.Done():

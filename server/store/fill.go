@@ -102,7 +102,7 @@ func (sh *shard) redeem(k Key, f *Fill, now Time) (*record, Reason) {
 	switch {
 	case f.BadToken || t.incarnation != sh.s.fresh.incarnation:
 		return nil, ReasonIncarnation
-	case sh.owned != nil && t.sequence <= sh.owned.tokens[k.bucket()]:
+	case sh.owned != nil && t.sequence <= sh.owned.tokens[k.Bucket()]:
 		return nil, ReasonOwnership
 	}
 	rec := sh.records.find(k)

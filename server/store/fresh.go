@@ -115,6 +115,7 @@ type freshness struct {
 	incarnation uint32 // of this start: random
 	budget      budget
 	offset      atomic.Int64 // deadlines are judged at Time + offset
+	paused      atomic.Bool  // no grants, whoever asks
 	untrusted   atomic.Bool  // the clock: nothing with a deadline is served or stored
 }
 
@@ -202,6 +203,7 @@ type Ask struct {
 	Class     GrantClass // of the grant that is asked for, if one is due
 	MaxMillis int64      // its longest life
 	Min       uint64     // the lowest version that is of use
+	NoGrant   bool       // there is none to be had for this key
 
 	Granted    bool
 	Token      Token
@@ -328,6 +330,10 @@ func (s *Store) SetDeadlineClock(offset Time, trusted bool) {
 	s.fresh.untrusted.Store(!trusted)
 }
 
+// PauseGrants says that no grants are given, or that they are again: the owner
+// of keys may be another one by now.
+func (s *Store) PauseGrants(pause bool) { s.fresh.paused.Store(pause) }
+
 // Rebase is SetDeadlineClock after the clock was found to have been wrong: it
 // ends all tokens, and drops every value with a deadline.
 func (s *Store) Rebase(offset Time, now Time) {
@@ -364,7 +370,7 @@ func (sh *shard) usesFresh() bool { return sh.nExtra > 0 || sh.records.n > 0 }
 func (sh *shard) floorsUnknown(k Key, now Time) bool {
 	until := max(sh.unknownUntil, sh.records.unknownUntil())
 	if sh.owned != nil {
-		until = max(until, sh.owned.unknownUntil[k.bucket()])
+		until = max(until, sh.owned.unknownUntil[k.Bucket()])
 	}
 	return now < until
 }

@@ -10,9 +10,9 @@ type Time int64
 // Seconds is the Unix time in whole seconds.
 func (t Time) Seconds() uint32 { return uint32(t / 1000) }
 
-// relativeMax is the largest exptime that counts from now; a larger one is
+// RelativeMax is the largest exptime that counts from now; a larger one is
 // absolute Unix time. Source: memcached's REALTIME_MAXDELTA, 30 days.
-const relativeMax = 60 * 60 * 24 * 30
+const RelativeMax = 60 * 60 * 24 * 30
 
 // expiredAtOnce is the expiry of an item that must never be seen: any second
 // long past, but not 0, which means no expiry.
@@ -27,7 +27,7 @@ func Expiry(exptime int64, now Time) uint32 {
 		return 0
 	case exptime < 0:
 		return expiredAtOnce
-	case exptime <= relativeMax:
+	case exptime <= RelativeMax:
 		return now.Seconds() + uint32(exptime)
 	case exptime > 1<<32-1:
 		return 1<<32 - 1

@@ -7,8 +7,8 @@ const (
 	bucketBits = 12
 )
 
-// bucket is the bucket of k.
-func (k Key) bucket() int { return int(k.Hash >> (64 - bucketBits)) }
+// Bucket is the bucket of k.
+func (k Key) Bucket() int { return int(k.Hash >> (64 - bucketBits)) }
 
 // ownership is what a shard remembers of buckets whose owner has changed.
 type ownership struct {
@@ -37,10 +37,10 @@ func (s *Store) HideBuckets(buckets []int, now Time) {
 			sh.owned.unknownUntil[b] = now + Time(s.fresh.cfg.RetentionMillis)
 		}
 		sh.sweepAll()
-		sh.freeExplicit(func(it item) bool { return hidden[Key{Hash: sh.HashOf(it.r)}.bucket()] })
+		sh.freeExplicit(func(it item) bool { return hidden[Key{Hash: sh.HashOf(it.r)}.Bucket()] })
 		sh.mu.Unlock()
 	}
 }
 
 // isHidden reports whether a mark of the item's bucket hides it.
-func (o *ownership) isHidden(h, cas uint64) bool { return cas <= o.items[Key{Hash: h}.bucket()] }
+func (o *ownership) isHidden(h, cas uint64) bool { return cas <= o.items[Key{Hash: h}.Bucket()] }

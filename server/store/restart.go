@@ -469,12 +469,12 @@ func (ad *adoption) recoverMarks() {
 	sh := ad.sh
 	mk, ok := sh.s.file.marks(sh.id)
 	if ok {
-		ok = mk.seq <= casSeqMax && mk.flushAt <= never
+		ok = mk.seq <= sh.seqMax() && mk.flushAt <= never
 	}
 	if !ok {
 		mk = marks{}
 	}
-	sh.seq = min(max(ad.seqMax, mk.seq), casSeqMax) + casSkip
+	sh.seq = min(max(ad.seqMax, mk.seq), sh.seqMax()) + casSkip
 	ad.recoverFresh(mk.rebased)
 	if !ok || max(mk.flushed, mk.rebased) > sh.casOf(sh.seq) {
 		ad.flushed = true

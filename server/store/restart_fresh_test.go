@@ -77,7 +77,7 @@ func TestRestartHidden(t *testing.T) {
 			s.mustSet(t, "moved", "x", SetOptions{}, noon)
 			s.mustSet(t, "stays", "x", SetOptions{}, noon)
 			s.versioned("dated", "x", 3, noon+60_000, noon)
-			s.HideBuckets([]int{key("moved").bucket()}, noon)
+			s.HideBuckets([]int{key("moved").Bucket()}, noon)
 			s.Rebase(0, noon)
 			s.mustSet(t, "moved2", "x", SetOptions{}, noon)
 			s = reopen(t, s, crash, noon)

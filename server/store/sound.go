@@ -12,10 +12,13 @@ import (
 
 const (
 	keyBytesMax = 250
-	// casSeqMax bounds the stores of a shard, so that their numbers never
-	// overflow.
-	casSeqMax = 1 << 51
+	// casMax bounds CAS numbers, so that they never overflow. Those of a
+	// cluster begin at ms of Unix time times 2^20, which is less until 2109.
+	casMax = 1 << 62
 )
+
+// seqMax bounds the stores of a shard.
+func (sh *shard) seqMax() uint64 { return casMax / uint64(len(sh.s.shards)) }
 
 // sound reports whether chunk it, whose state is that of an item, is an item
 // of this shard, and the hash of its key. It reads no chunk that is not
@@ -43,7 +46,7 @@ func (sh *shard) sound(it item) (hash uint64, ok bool) {
 	}
 	if it.tag&explicitCAS == 0 {
 		seq := it.cas() / uint64(len(sh.s.shards))
-		if seq == 0 || seq > casSeqMax || sh.casOf(seq) != it.cas() {
+		if seq == 0 || seq > sh.seqMax() || sh.casOf(seq) != it.cas() {
 			return 0, false
 		}
 	}

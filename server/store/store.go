@@ -33,6 +33,8 @@ type Config struct {
 	Tenants TenantConfig // who shares the store
 	Fresh   FreshConfig  // versions, deadlines and grants
 
+	FirstCAS uint64 // CAS numbers begin above; those of a file, if that has been further, above its own
+
 	// File is the path of the file that the items are in, so that they can
 	// outlive the process: see Save and Restart. "": they do not. The number
 	// of shards and the size of pages are then those of the file, if there is
@@ -202,7 +204,12 @@ func (s *Store) open(c Config) error {
 		}
 	}
 	if !src.empty {
-		return s.adopt(src, c.Now)
+		if err := s.adopt(src, c.Now); err != nil {
+			return err
+		}
+	}
+	for _, sh := range s.shards {
+		sh.seq = max(sh.seq, c.FirstCAS/uint64(c.Shards))
 	}
 	return nil
 }

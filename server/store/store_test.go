@@ -147,8 +147,8 @@ func TestExpiry(t *testing.T) {
 			exptime int64
 			want    uint32
 		}{
-			{0, 0}, {-1, 1}, {1, sec + 1}, {relativeMax, sec + relativeMax},
-			{relativeMax + 1, relativeMax + 1}, {int64(sec) + 5, sec + 5}, {1 << 40, math.MaxUint32},
+			{0, 0}, {-1, 1}, {1, sec + 1}, {RelativeMax, sec + RelativeMax},
+			{RelativeMax + 1, RelativeMax + 1}, {int64(sec) + 5, sec + 5}, {1 << 40, math.MaxUint32},
 		} {
 			if got := Expiry(tt.exptime, noon); got != tt.want {
 				t.Errorf("Expiry(%d) = %d, want %d", tt.exptime, got, tt.want)

@@ -90,6 +90,9 @@ type grant struct {
 // row; the first costs nothing, and each after it twice as much.
 const givenBackPause = 100
 
+// pausedMillis is when it makes sense to ask again while there are no grants.
+const pausedMillis = 100
+
 // out reports whether the token of g can still fill.
 func (sh *shard) out(g *grant, now Time) bool {
 	return g.sequence > sh.tokenMark && g.ends > now
@@ -99,6 +102,11 @@ func (sh *shard) out(g *grant, now Time) bool {
 // then, else why not.
 func (sh *shard) takeGrant(k Key, a *Ask, c GrantClass, now Time) bool {
 	f := &sh.s.fresh
+	if a.NoGrant || f.paused.Load() {
+		a.Denied, a.WaitMillis = true, pausedMillis
+		sh.fresh.Denials++
+		return false
+	}
 	sh.records.turn(now, sh.ended)
 	rec := sh.records.find(k)
 	if rec != nil {

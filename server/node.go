@@ -1,0 +1,571 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quarrycache/quarry/cluster/bucket"
+	"github.com/quarrycache/quarry/cluster/link"
+	"github.com/quarrycache/quarry/meta"
+)
+
+// A server that is a node of a cluster knows the map, and by it which keys are
+// its own. The map comes from a map store, by way of whoever called
+// Server.ApplyMap, from another node that had it earlier, or after a start
+// from the node's own disk.
+
+// ClusterConfig makes a server a node of a cluster.
+type ClusterConfig struct {
+	NodeID  string // --node-id: this node in the map; "" is no cluster
+	DataDir string // --data: where the newest map is kept; "" is nowhere
+
+	Misrouted Misrouted // --misrouted: what becomes of keys of other nodes, from clients that know no map
+
+	// HasStore says that somebody will call ApplyMap or ConfirmMap with what
+	// the map store has. Without one, the other nodes are asked.
+	HasStore bool
+
+	// Peer is how links to other nodes are made; Addr is filled in.
+	Peer link.Config
+}
+
+// Misrouted says what a node does with a request for a key of another one, from
+// a client that knows no map.
+type Misrouted string
+
+// The kinds of Misrouted.
+const (
+	MisroutedForward Misrouted = "forward" // ask the owner for it
+	MisroutedLocal   Misrouted = "local"   // answer it here, as if there were no other
+	MisroutedRefuse  Misrouted = "refuse"  // an error
+)
+
+const (
+	// relayTimeout is how long a client waits for another node. Replies behind
+	// are held up no longer.
+	relayTimeout = 100 * time.Millisecond
+
+	// peerTick is how often the other nodes are asked which map they know.
+	peerTick = time.Second
+
+	mapFileName = "map.quarry"
+)
+
+// role is what a node is to a bucket.
+type role uint8
+
+const (
+	roleNone role = iota
+	roleCopy
+	roleOwner
+)
+
+// view is a map as this node sees it. It is not changed once it is in use.
+type view struct {
+	m       *bucket.Map
+	digest  bucket.Digest
+	compact []byte // what config get quarry answers
+	legacy  []byte // what config get cluster answers
+	self    bucket.NodeIndex
+	member  bool // this node is in the map
+	roles   [bucket.Count]role
+}
+
+func newView(m *bucket.Map, id string) *view {
+	v := &view{m: m, compact: m.Compact(), digest: m.Digest(), legacy: discovery(m)}
+	if v.self, v.member = m.NodeOf(id); !v.member {
+		return v
+	}
+	for b := range m.Buckets {
+		switch k := &m.Buckets[b]; {
+		case k.Owner == v.self:
+			v.roles[b] = roleOwner
+		case slices.Contains(k.Copies, v.self):
+			v.roles[b] = roleCopy
+		}
+	}
+	return v
+}
+
+// discovery is the node list in the form that auto-discovery clients read: the
+// node-set revision, and host|ip|port of each node.
+func discovery(m *bucket.Map) []byte {
+	text := strconv.AppendUint(nil, uint64(m.NodeSet), 10)
+	text = append(text, '\n')
+	for i := range m.Nodes {
+		if i > 0 {
+			text = append(text, ' ')
+		}
+		host, port, _ := strings.Cut(m.Nodes[i].Addr, ":")
+		if j := strings.LastIndexByte(m.Nodes[i].Addr, ':'); j >= 0 {
+			host, port = m.Nodes[i].Addr[:j], m.Nodes[i].Addr[j+1:]
+		}
+		host = strings.Trim(host, "[]")
+		ip := host // a name stays one: clients take either
+		text = append(text, host+"|"+ip+"|"+port...)
+	}
+	return append(text, '\n')
+}
+
+// node is what a server has as a node of a cluster.
+type node struct {
+	srv *Server
+	cfg ClusterConfig
+	now atomic.Pointer[view] // nil while there is no map
+
+	mu     sync.Mutex // all below
+	peers  map[string]*link.Link
+	closed bool
+
+	// confirmed: the map store, or a majority of the others, know of no newer
+	// map than ours. Without that there are no grants.
+	confirmed atomic.Bool
+	newer     atomic.Uint64 // an epoch above ours that was seen; 0 none
+	conflict  atomic.Pointer[conflict]
+	look      chan struct{} // wakes peer checks
+
+	gathering atomic.Int64 // bytes of values that are to be sent on
+
+	relayed, relayFailed, moved, movedHere   atomic.Uint64
+	copyReads, applied, hidden, conflictSeen atomic.Uint64
+}
+
+// conflict is another map of our epoch: for the buckets in which they differ
+// there are no grants.
+type conflict struct {
+	epoch   bucket.Epoch
+	differs [bucket.Count]bool
+}
+
+func newNode(s *Server, c ClusterConfig) (*node, error) {
+	if c.NodeID == "" {
+		return nil, nil
+	}
+	c.Peer.Timeout = relayTimeout
+	n := &node{srv: s, cfg: c, peers: make(map[string]*link.Link), look: make(chan struct{}, 1)}
+	if c.DataDir == "" {
+		return n, nil
+	}
+	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("server: --data: %w", err)
+	}
+	text, err := os.ReadFile(n.mapFile())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return n, nil
+	case err != nil:
+		return nil, fmt.Errorf("server: --data: %w", err)
+	}
+	m, err := bucket.Decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("server: --data: %s: %w", n.mapFile(), err)
+	}
+	n.now.Store(newView(m, c.NodeID))
+	s.log.Info("the map from disk", "cluster", m.Cluster, "epoch", m.Epoch)
+	return n, nil
+}
+
+func (n *node) mapFile() string { return filepath.Join(n.cfg.DataDir, mapFileName) }
+
+// keep writes the map to the node's disk, whole or not at all.
+func (n *node) keep(v *view) error {
+	if n.cfg.DataDir == "" {
+		return nil
+	}
+	f, err := os.CreateTemp(n.cfg.DataDir, mapFileName+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(v.compact)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), n.mapFile())
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// ErrNoCluster says that the server is not a node of a cluster.
+var ErrNoCluster = errors.New("server: not a node of a cluster")
+
+// ApplyMap takes a map that the map store has, if it is newer than the one in
+// use.
+func (s *Server) ApplyMap(m *bucket.Map) error {
+	if s.node == nil {
+		return ErrNoCluster
+	}
+	if err := s.node.apply(m); err != nil {
+		return err
+	}
+	s.node.confirm()
+	return nil
+}
+
+// MapEpoch is the epoch and digest of the map in use, 0 when there is none.
+func (s *Server) MapEpoch() (bucket.Epoch, bucket.Digest) {
+	if s.node == nil {
+		return 0, bucket.Digest{}
+	}
+	v := s.node.now.Load()
+	if v == nil {
+		return 0, bucket.Digest{}
+	}
+	return v.m.Epoch, v.digest
+}
+
+// apply takes a map, if it is newer than the one in use, and hides what was
+// stored under other owners.
+func (n *node) apply(m *bucket.Map) error {
+	if err := m.Validate(); err != nil {
+		return err
+	}
+	next := newView(m, n.cfg.NodeID)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	old := n.now.Load()
+	if old != nil {
+		switch {
+		case m.Cluster != old.m.Cluster:
+			return fmt.Errorf("server: a map of cluster %q: this node is in %q", m.Cluster, old.m.Cluster)
+		case m.Epoch < old.m.Epoch:
+			return nil
+		case m.Epoch == old.m.Epoch && next.digest == old.digest:
+			return nil
+		case m.Epoch == old.m.Epoch:
+			n.differs(old, m)
+			return fmt.Errorf("server: two maps of epoch %s: %s is in use, %s is another one", m.Epoch, old.digest, next.digest)
+		}
+	}
+	if err := n.keep(next); err != nil {
+		return fmt.Errorf("server: keep the map: %w", err)
+	}
+	// First nobody is served by the old map, then what it left is hidden:
+	// between the two there are no grants for what is new here.
+	n.now.Store(next)
+	if hide := next.changedSince(old); len(hide) > 0 {
+		n.srv.store.HideBuckets(hide, n.srv.now())
+		n.hidden.Add(uint64(len(hide)))
+	}
+	if e := n.newer.Load(); e <= uint64(m.Epoch) {
+		n.newer.Store(0)
+	}
+	if c := n.conflict.Load(); c != nil && c.epoch < m.Epoch {
+		n.conflict.Store(nil)
+	}
+	n.dropPeers(next)
+	n.applied.Add(1)
+	n.obey()
+	n.srv.log.Info("a new map", "cluster", m.Cluster, "epoch", m.Epoch, "nodes", len(m.Nodes), "hidden_buckets", len(next.changedSince(old)))
+	return nil
+}
+
+// changedSince are the buckets that this node owns, or owned by old, and whose
+// present ownership began after old.
+func (v *view) changedSince(old *view) []int {
+	if old == nil {
+		return nil
+	}
+	var changed []int
+	for b := range v.m.Buckets {
+		if (v.roles[b] == roleOwner || old.roles[b] == roleOwner) && v.m.Buckets[b].Since != old.m.Buckets[b].Since {
+			changed = append(changed, b)
+		}
+	}
+	return changed
+}
+
+// differs notes another map of the epoch in use.
+func (n *node) differs(v *view, other *bucket.Map) {
+	c := &conflict{epoch: v.m.Epoch}
+	for b := range v.m.Buckets {
+		x, y := &v.m.Buckets[b], &other.Buckets[b]
+		c.differs[b] = v.m.OwnerOf(b).ID != other.OwnerOf(b).ID || x.Since != y.Since
+	}
+	if n.conflict.Swap(c) == nil {
+		n.conflictSeen.Add(1)
+		n.srv.log.Error("ALARM: two maps of one epoch; no grants for the buckets in which they differ until there is a higher one",
+			"epoch", v.m.Epoch)
+	}
+}
+
+// confirm says that nobody who must know knows of a newer map.
+func (n *node) confirm() {
+	if !n.confirmed.Swap(true) {
+		n.srv.log.Info("the map is confirmed: grants are given")
+	}
+	n.obey()
+}
+
+// saw notes that there is a map of epoch e somewhere.
+func (n *node) saw(e bucket.Epoch) {
+	v := n.now.Load()
+	if v != nil && e <= v.m.Epoch {
+		return
+	}
+	for {
+		old := n.newer.Load()
+		if uint64(e) <= old || n.newer.CompareAndSwap(old, uint64(e)) {
+			break
+		}
+	}
+	n.obey()
+	n.wake()
+}
+
+// hint is what a client says of an epoch: it makes the node look, and nothing
+// more.
+func (n *node) hint(e uint64) {
+	if v := n.now.Load(); v == nil || e > uint64(v.m.Epoch) {
+		n.wake()
+	}
+}
+
+func (n *node) wake() {
+	select {
+	case n.look <- struct{}{}:
+	default:
+	}
+}
+
+// obey lets the store give grants, or not.
+func (n *node) obey() {
+	n.srv.store.PauseGrants(!n.confirmed.Load() || n.newer.Load() != 0 || n.now.Load() == nil)
+}
+
+// grantsFor reports whether grants may be given for a bucket.
+func (n *node) grantsFor(b int) bool {
+	c := n.conflict.Load()
+	return c == nil || !c.differs[b]
+}
+
+// peer is the link to the node at addr.
+func (n *node) peer(addr string) *link.Link {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.peers[addr]
+	if l == nil {
+		c := n.cfg.Peer
+		c.Addr = addr
+		l = link.New(c)
+		if n.closed {
+			l.Close()
+			return l
+		}
+		n.peers[addr] = l
+	}
+	return l
+}
+
+// dropPeers ends the links to nodes that have left. n.mu is held.
+func (n *node) dropPeers(v *view) {
+	for addr, l := range n.peers {
+		if !slices.ContainsFunc(v.m.Nodes, func(x bucket.Node) bool { return x.Addr == addr }) {
+			delete(n.peers, addr)
+			n.srv.chores.Go(l.Close)
+		}
+	}
+}
+
+// close ends all links.
+func (n *node) close() {
+	n.mu.Lock()
+	n.closed = true
+	peers := n.peers
+	n.peers = nil
+	n.mu.Unlock()
+	for _, l := range peers {
+		l.Close()
+	}
+}
+
+// watch compares maps with the other nodes until ctx ends: once a second, and
+// at once when somebody has heard of a newer one, but not more often.
+func (n *node) watch(ctx context.Context) {
+	n.obey()
+	tick := time.NewTicker(peerTick)
+	defer tick.Stop()
+	for {
+		n.compare(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		select {
+		case <-n.look: // this round answers it
+		default:
+		}
+	}
+}
+
+// compare asks the other nodes which map they know, takes a newer one, and
+// counts who agrees.
+func (n *node) compare(ctx context.Context) {
+	v := n.now.Load()
+	if v == nil {
+		return
+	}
+	agree, others := 0, 0
+	for i := range v.m.Nodes {
+		x := &v.m.Nodes[i]
+		if x.ID == n.cfg.NodeID {
+			continue
+		}
+		others++
+		e, d, err := n.askEpoch(ctx, x.Addr)
+		switch {
+		case err != nil:
+		case e > v.m.Epoch:
+			n.saw(e)
+			n.fetch(ctx, x.Addr)
+		case e == v.m.Epoch && d != v.digest:
+			n.fetch(ctx, x.Addr) // which finds the conflict
+		default:
+			agree++
+		}
+	}
+	// Half of the others and this node are a majority.
+	if !n.confirmed.Load() && n.now.Load() == v && n.newer.Load() == 0 && 2*agree >= others && (others > 0 || !n.cfg.HasStore) {
+		n.confirm()
+	}
+}
+
+// askEpoch is the epoch and digest of the map that the node at addr knows.
+func (n *node) askEpoch(ctx context.Context, addr string) (bucket.Epoch, bucket.Digest, error) {
+	text, err := n.config(ctx, addr, configEpoch)
+	if err != nil {
+		return 0, bucket.Digest{}, err
+	}
+	epoch, digest, _ := strings.Cut(string(text), " ")
+	e, err := bucket.ParseEpoch(epoch)
+	var d bucket.Digest
+	return e, d, errors.Join(err, d.UnmarshalText([]byte(digest)))
+}
+
+// fetch takes the map of the node at addr.
+func (n *node) fetch(ctx context.Context, addr string) {
+	text, err := n.config(ctx, addr, configMap)
+	if err != nil {
+		return
+	}
+	m, err := bucket.Decode(text)
+	if err == nil {
+		err = n.apply(m)
+	}
+	if err != nil {
+		n.srv.log.Warn("a map of another node is not taken", "node", addr, "error", err)
+	}
+}
+
+// config asks the node at addr for a configuration.
+func (n *node) config(ctx context.Context, addr, name string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, peerTick)
+	defer cancel()
+	c := link.NewCall()
+	c.Request.Op, c.Request.Verb = meta.OpConfig, meta.VerbOther
+	c.Request.Args[0], c.Request.Args[1], c.Request.Args[2] = []byte("config"), []byte("get"), []byte(name)
+	c.Request.NArgs = 3
+	if err := n.peer(addr).Do(ctx, c); err != nil {
+		return nil, err
+	}
+	defer c.Free()
+	if c.Reply.Code != meta.CodeConfig {
+		return nil, fmt.Errorf("server: %s: config get %s: %s %s", addr, name, c.Reply.Code, c.Reply.Text)
+	}
+	return slices.Clone(c.Reply.Value), nil
+}
+
+// Names of configurations.
+const (
+	configMap    = "quarry"
+	configEpoch  = "epoch"
+	configLegacy = "cluster"
+
+	// legacyKey is what older auto-discovery clients get.
+	legacyKey = "AmazonElastiCache:cluster"
+)
+
+// configCommand answers config get.
+func (s *session) configCommand(w *worker) {
+	r := &w.req
+	n := s.srv.node
+	if n == nil || r.NArgs < 3 || string(r.Args[1]) != "get" {
+		w.fail(r, meta.ErrUnknown)
+		return
+	}
+	v := n.now.Load()
+	if v == nil {
+		w.fail(r, meta.ErrNoMap)
+		return
+	}
+	switch name := string(r.Args[2]); name {
+	case configMap:
+		w.out.buf = meta.AppendConfig(w.out.buf, name, v.compact)
+	case configLegacy:
+		w.out.buf = meta.AppendConfig(w.out.buf, name, v.legacy)
+	case configEpoch:
+		w.out.buf = meta.AppendConfig(w.out.buf, name, []byte(v.m.Epoch.String()+" "+v.digest.String()))
+	default:
+		w.fail(r, meta.ErrUnknown)
+	}
+}
+
+// appendClusterStats answers stats cluster.
+func (s *Server) appendClusterStats(dst []byte) []byte {
+	l := statLines(dst)
+	n := s.node
+	v := n.now.Load()
+	l.text("node_id", n.cfg.NodeID)
+	if v != nil {
+		owned, copies := 0, 0
+		for _, r := range v.roles {
+			switch r {
+			case roleOwner:
+				owned++
+			case roleCopy:
+				copies++
+			}
+		}
+		l.text("cluster", v.m.Cluster)
+		l.text("epoch", v.m.Epoch.String())
+		l.num("epoch_number", uint64(v.m.Epoch))
+		l.text("digest", v.digest.String())
+		l.num("node_set", uint64(v.m.NodeSet))
+		l.num("nodes", uint64(len(v.m.Nodes)))
+		l.yes("member", v.member)
+		l.num("buckets_owned", uint64(owned))
+		l.num("buckets_copied", uint64(copies))
+	}
+	l.yes("confirmed", n.confirmed.Load())
+	l.num("newer_epoch_seen", n.newer.Load())
+	l.yes("conflict", n.conflict.Load() != nil)
+	l.num("conflicts", n.conflictSeen.Load())
+	l.num("maps_applied", n.applied.Load())
+	l.num("buckets_hidden", n.hidden.Load())
+	l.num("relayed", n.relayed.Load())
+	l.num("relay_failures", n.relayFailed.Load())
+	l.num("moved", n.moved.Load())
+	l.num("copy_reads", n.copyReads.Load())
+	return append(l, statsEnd...)
+}
+
+// firstCAS is where CAS numbers begin. Those of a node begin at UTC ms times
+// 2^20, so that no owner of a bucket repeats those of an earlier one.
+func (s *Server) firstCAS() uint64 {
+	if s.node == nil {
+		return 0
+	}
+	return uint64(s.clock()) << 20
+}

@@ -1,0 +1,444 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/quarrycache/quarry/cluster/bucket"
+	"github.com/quarrycache/quarry/cluster/link"
+	"github.com/quarrycache/quarry/meta"
+	"github.com/quarrycache/quarry/server/store"
+)
+
+// A request that is relayed goes to the owner of its key as a meta request with
+// P, so that it is never relayed twice, and leaves a hole in the output. When
+// the output is to be written, the replies are waited for, in their order, and
+// put into their holes in the form in which they were asked for. Requests to
+// one owner stay in their order, as they go over one connection.
+
+const (
+	// relaysMax bounds the holes in one output.
+	relaysMax = 64
+
+	// relayValueMax bounds the bytes of values that one output may be waiting
+	// to send on, one value aside.
+	relayValueMax = 1 << 20
+)
+
+// relay is a request that was sent on.
+type relay struct {
+	block            // the request as it came, with its texts
+	call  *link.Call // to the owner
+	err   error      // it could not be sent
+	at    int        // of the hole in the output
+	v     *view      // the map by which it went
+	key   bool       // of a get line: its END is not ours
+
+	value []byte // of a set: a copy, to be sent again if it must be
+}
+
+var relayPool = sync.Pool{New: func() any { return new(relay) }}
+
+// relays are the holes in an output.
+type relays struct {
+	list     []*relay
+	values   int  // bytes
+	sent     bool // there have been some
+	deadline time.Time
+}
+
+// drop leaves the calls whose connection has ended.
+func (l *relays) drop() {
+	if len(l.list) == 0 {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, x := range l.list {
+		if x.call != nil && x.call.Wait(ctx) == ctx.Err() {
+			x.call = nil // it is not ours any more
+		}
+		x.free()
+	}
+	clear(l.list)
+	l.list, l.values = l.list[:0], 0
+}
+
+// full reports whether the output should be written before there are more.
+func (l *relays) full() bool { return len(l.list) >= relaysMax || l.values >= relayValueMax }
+
+// relay sends w.req on to the owner of bucket b. It returns the bytes of rest
+// that belong to its data block and were there; the others are gathered.
+func (s *session) relay(w *worker, v *view, b int, rest []byte) (used int) {
+	r := &w.req
+	x := relayPool.Get().(*relay)
+	x.keep(r)
+	x.v, x.err, x.key = v, nil, false
+	if r.Op != meta.OpSet {
+		s.sendOn(w, x, nil)
+		return 0
+	}
+	n, tail := r.ValueLen, r.BlockTail()
+	if len(rest) >= n+tail {
+		used = n + tail
+		if tail > 0 && string(rest[n:used]) != "\r\n" {
+			x.free()
+			w.fail(r, meta.ErrBadChunk)
+			return used
+		}
+		s.sendOn(w, x, rest[:n])
+		return used
+	}
+	if !s.srv.node.takeGather(n) {
+		x.free()
+		w.fail(r, meta.ErrStoreNoMemory)
+		s.skipBytes(n + tail)
+		return 0
+	}
+	s.gather = &gathered{x, append(make([]byte, 0, n+tail), rest...)}
+	s.phase = phaseGather
+	return len(rest)
+}
+
+// relayKey sends a key of a get line on.
+func (s *session) relayKey(w *worker, v *view, b int, key []byte) {
+	r := &w.req
+	r.Reset()
+	r.Op, r.Verb, r.Key, r.Has = meta.OpGet, meta.VerbGet, key, s.has.With('v')
+	if s.has.Has('c') {
+		r.Verb = meta.VerbGets
+	}
+	// The owner takes a Unix second for what it is, but for the smallest.
+	r.TTL = int64(s.expiry)
+	if s.expiry != 0 && r.TTL <= store.RelativeMax {
+		r.TTL = -1
+	}
+	x := relayPool.Get().(*relay)
+	x.keep(r)
+	x.v, x.err, x.key = v, nil, true
+	s.sendOn(w, x, nil)
+	r.Has = s.has
+}
+
+// relayKept executes the request that s.line keeps, now that the session may
+// wait, and returns the bytes of in that were taken.
+func (s *session) relayKept(w *worker, in []byte) (n int) {
+	s.phase = s.home
+	line := *s.line
+	if s.home == phasePacket {
+		r := &w.req
+		_, e := r.ParsePacket(line)
+		n = s.packet(w, e, line, in)
+	} else {
+		_, n = s.command(w, line, in)
+	}
+	s.dropLine()
+	return n
+}
+
+// readGather takes what has arrived of a value that is to be sent on.
+func (s *session) readGather(w *worker, in []byte) (n int) {
+	g := s.gather
+	size := g.x.req.ValueLen
+	whole := size + g.x.req.BlockTail()
+	n = min(len(in), whole-len(g.value))
+	g.value = append(g.value, in[:n]...)
+	if len(g.value) < whole {
+		return n
+	}
+	x, value := g.x, g.value
+	s.gather = nil
+	s.srv.node.takeGather(-size)
+	s.phase = s.home
+	if len(value) > size && string(value[size:]) != "\r\n" {
+		w.fail(&x.req, meta.ErrBadChunk)
+		x.free()
+		return n
+	}
+	s.sendOn(w, x, value[:size])
+	return n
+}
+
+// dropGather ends a value that is half there.
+func (s *session) dropGather() {
+	if g := s.gather; g != nil {
+		s.srv.node.takeGather(-g.x.req.ValueLen)
+		g.x.free()
+		s.gather = nil
+	}
+}
+
+// gathered is a value on its way in that is to be sent on.
+type gathered struct {
+	x     *relay
+	value []byte // what has come of it, with what ends it
+}
+
+// gatherMax bounds the bytes of values that all sessions gather to send on.
+const gatherMax = 256 << 20
+
+func (n *node) takeGather(bytes int) bool {
+	if n.gathering.Add(int64(bytes)) <= gatherMax || bytes < 0 {
+		return true
+	}
+	n.gathering.Add(int64(-bytes))
+	return false
+}
+
+// sendOn sends x on, and leaves a hole for its reply.
+func (s *session) sendOn(w *worker, x *relay, value []byte) {
+	n := s.srv.node
+	x.at = len(w.out.buf)
+	x.value = append(x.value[:0], value...)
+	x.call = link.NewCall()
+	x.ask(x.value)
+	if x.err = n.peer(x.owner()).Send(x.call); x.err != nil {
+		x.call.Free()
+		x.call = nil
+	}
+	n.relayed.Add(1)
+	l := &w.relays
+	l.sent = true
+	if len(l.list) == 0 {
+		l.deadline = time.Now().Add(relayTimeout)
+	}
+	l.list = append(l.list, x)
+	l.values += len(value)
+}
+
+// owner is the address of the node that owns the key of x.
+func (x *relay) owner() string { return x.v.m.OwnerOf(bucket.Of(x.req.Key)).Addr }
+
+// ask makes the call: what the client asked for, as a meta request with P.
+func (x *relay) ask(value []byte) {
+	r, q := &x.req, &x.call.Request
+	if r.Verb.Meta() {
+		*q = *r
+		q.Quiet = false
+		q.DropFlag('q')
+	} else {
+		q.Op, q.Mode, q.Decr, q.Binary = r.Op, r.Mode, r.Decr, r.Binary
+		q.Key = r.Key
+		q.CopyFields(r)
+		switch r.Op {
+		case meta.OpGet:
+			q.Verb = meta.VerbMetaGet
+			q.AddFlags("fc")
+			if r.Has.Has('v') {
+				q.AddFlag('v')
+			}
+			if r.Has.Has('T') {
+				q.AddFlag('T')
+			}
+		case meta.OpSet:
+			q.Verb = meta.VerbMetaSet
+			q.AddFlags("cFTM")
+			if r.Has.Has('C') {
+				q.AddFlag('C')
+			}
+		case meta.OpDelete:
+			q.Verb = meta.VerbMetaDelete
+			if r.Has.Has('C') {
+				q.AddFlag('C')
+			}
+		case meta.OpArith:
+			q.Verb = meta.VerbMetaArith
+			q.AddFlags("vcDM")
+			if r.Has.Has('N') {
+				q.AddFlags("NJ")
+			}
+		}
+		if !meta.ValidTextKey(q.Key) {
+			q.Binary = true
+		}
+	}
+	if !q.Has.Has('P') {
+		q.AddFlag('P')
+	}
+	q.Route = meta.Route{Known: true, Epoch: uint64(x.v.m.Epoch)}
+	x.call.Value = value
+}
+
+// free gives x back.
+func (x *relay) free() {
+	if x.call != nil {
+		x.call.Free()
+		x.call = nil
+	}
+	x.v = nil
+	if cap(x.value) > pooledKeepBytes {
+		x.value = nil
+	}
+	relayPool.Put(x)
+}
+
+// settle waits for the replies that are to go into the holes of the output, and
+// puts them there. Nothing of the output has been written.
+func (w *worker) settle(s *session) {
+	l := &w.relays
+	if len(l.list) == 0 {
+		return
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), l.deadline)
+	defer cancel()
+	n := s.srv.node
+	whole := w.out
+	w.out = output{}
+	from, cut := 0, 0
+	upTo := func(at int) {
+		// Pinned values before the hole move with what stands before them.
+		for ; cut < len(whole.cuts) && whole.cuts[cut].at <= at; cut++ {
+			c := whole.cuts[cut]
+			w.out.buf = append(w.out.buf, whole.buf[from:c.at]...)
+			from = c.at
+			w.out.addPin(c.pin)
+		}
+		w.out.buf = append(w.out.buf, whole.buf[from:at]...)
+		from = at
+	}
+	for _, x := range l.list {
+		upTo(x.at)
+		n.answer(ctx, w, x)
+		x.free()
+	}
+	upTo(len(whole.buf))
+	whole.forget()
+	clear(l.list)
+	l.list, l.values = l.list[:0], 0
+}
+
+// answer waits for the reply to x and answers with it.
+func (n *node) answer(ctx context.Context, w *worker, x *relay) {
+	err := x.err
+	if err == nil {
+		err = x.call.Wait(ctx)
+	}
+	if err != nil {
+		if err == ctx.Err() {
+			x.call = nil // it was left, and is not ours any more
+		}
+		n.relayFailed.Add(1)
+		w.unreachable(x)
+		return
+	}
+	m, moved := x.call.Reply.Moved()
+	if !moved {
+		w.passOn(x)
+		return
+	}
+	// The owner has a newer map than we have, or we have one than it.
+	n.movedHere.Add(1)
+	if v := n.now.Load(); m.Epoch > uint64(v.m.Epoch) {
+		n.fetch(ctx, x.owner())
+	}
+	if !n.again(ctx, x) {
+		n.relayFailed.Add(1)
+		w.unreachable(x)
+		return
+	}
+	w.passOn(x)
+}
+
+// again sends x once more, by the map as it is now.
+func (n *node) again(ctx context.Context, x *relay) bool {
+	v := n.now.Load()
+	if v == x.v {
+		return false
+	}
+	x.v = v
+	x.call.Free()
+	x.call = link.NewCall()
+	x.ask(x.value)
+	if v.roles[bucket.Of(x.req.Key)] == roleOwner {
+		return false // it came to us meanwhile; the client may ask again
+	}
+	if err := n.peer(x.owner()).Do(ctx, x.call); err != nil {
+		if err == ctx.Err() {
+			x.call = nil
+		}
+		return false
+	}
+	_, moved := x.call.Reply.Moved()
+	return !moved
+}
+
+// unreachable answers a request whose owner cannot be asked: reads miss, and
+// whoever wants to change something is told.
+func (w *worker) unreachable(x *relay) {
+	r := &x.req
+	if r.Op != meta.OpGet && r.Op != meta.OpDebug {
+		w.fail(r, meta.ErrUnreachable)
+		return
+	}
+	if !x.key {
+		w.answer(r, store.Miss, nil)
+	}
+}
+
+// passOn answers the request of x with what its owner has answered.
+func (w *worker) passOn(x *relay) {
+	r, rep := &x.req, &x.call.Reply
+	if rep.Code.IsError() || rep.Code == meta.CodeText {
+		w.passError(r, x.call.Raw())
+		return
+	}
+	if r.Verb.Meta() {
+		if !r.HidesReply(rep.Code, &rep.Fresh) {
+			w.out.buf = meta.AppendPassedOn(w.out.buf, x.call.Raw())
+		}
+		return
+	}
+	item := meta.Item{CAS: rep.Item.CAS, ClientFlags: rep.Item.ClientFlags, Size: len(rep.Value)}
+	switch {
+	case r.Op == meta.OpGet && rep.Code == meta.CodeVA && r.Packet:
+		w.out.buf = append(r.AppendPacketHit(w.out.buf, &item), rep.Value...)
+	case r.Op == meta.OpGet && rep.Code == meta.CodeHD && r.Packet:
+		w.out.buf = r.AppendPacketHit(w.out.buf, &item)
+	case r.Op == meta.OpGet && rep.Code == meta.CodeVA:
+		if r.Has.Has('c') {
+			w.out.buf = meta.AppendValueHeaderCAS(w.out.buf, r.Key, item.ClientFlags, item.Size, item.CAS)
+		} else {
+			w.out.buf = meta.AppendValueHeader(w.out.buf, r.Key, item.ClientFlags, item.Size)
+		}
+		w.out.buf = append(append(w.out.buf, rep.Value...), "\r\n"...)
+	case r.Op == meta.OpGet && rep.Code == meta.CodeEN && x.key:
+	case r.Op == meta.OpArith && rep.Code == meta.CodeVA:
+		number, _ := meta.ParseUint64(rep.Value)
+		switch {
+		case r.Quiet:
+		case r.Packet:
+			w.out.buf = r.AppendPacketNumber(w.out.buf, number, item.CAS)
+		default:
+			w.out.buf = append(append(w.out.buf, rep.Value...), "\r\n"...)
+		}
+	default:
+		if r.Op == meta.OpSet {
+			item.Size = r.ValueLen
+		}
+		w.answer(r, statusOf(rep.Code), &item)
+	}
+}
+
+// passError answers with an error of the owner's.
+func (w *worker) passError(r *meta.Request, raw []byte) {
+	switch {
+	case r.Packet:
+		w.fail(r, meta.ErrorOf(raw))
+	case !r.HideErrors:
+		w.out.buf = meta.AppendPassedOn(w.out.buf, raw)
+	}
+}
+
+// statusOf is the outcome that a meta code stands for.
+func statusOf(c meta.Code) store.Status {
+	switch c {
+	case meta.CodeEN, meta.CodeNF:
+		return store.Miss
+	case meta.CodeNS:
+		return store.NotStored
+	case meta.CodeEX:
+		return store.Exists
+	}
+	return store.OK
+}
