@@ -133,11 +133,11 @@ func (s *session) notice(w *worker) {
 	r := &w.req
 	k := store.KeyOf(r.Key)
 	if r.Has.Has('Y') {
-		w.answer(r, s.srv.store.Notice(k, r.Fresh.Version, !r.Has.Has('I'), w.now), nil)
+		w.answer(r, s.srv.store.NoticeObserved(k, r.Fresh.Version, !r.Has.Has('I'), w.now, w.observer), nil)
 		return
 	}
 	t, ok := store.ParseToken(r.Fresh.Token())
-	if why := s.srv.store.GiveBack(k, t, ok, w.now); why != store.ReasonNone {
+	if why := s.srv.store.GiveBackObserved(k, t, ok, w.now, w.observer); why != store.ReasonNone {
 		w.refused(r, why)
 		return
 	}

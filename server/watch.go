@@ -37,8 +37,9 @@ const (
 	streamProxyEvents
 	streamProxyUser
 	streamDeletions
+	streamFreshness // Quarry's own
 
-	streamsOfRequests = streamFetchers | streamMutations | streamDeletions
+	streamsOfRequests = streamFetchers | streamMutations | streamDeletions | streamFreshness
 	streamsOfStore    = streamEvictions | streamSysEvents
 )
 
@@ -47,7 +48,7 @@ const (
 // memcached without one. Source: memcached's process_watch_command.
 var streamNames = [...]string{
 	"rawcmds", "evictions", "fetchers", "mutations", "sysevents", "connevents",
-	"proxyreqs", "proxyevents", "proxyuser", "deletions",
+	"proxyreqs", "proxyevents", "proxyuser", "deletions", "freshness",
 }
 
 const (

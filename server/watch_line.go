@@ -15,6 +15,13 @@ const (
 	lineEvict                  // status is 1 if the item was read
 	lineDelete                 // cmd is an index in deleteNames
 	lineText                   // text is the line
+
+	// Of freshness: ttl is the version, at the time.
+	lineGrant    // status is a store.GrantClass, cmd is 1 if early, idle the life in ms
+	lineFill     // status is an index in fillNames, idle how long it took in ms
+	lineRefuse   // status is a store.Reason
+	lineNotice   // status is 1 for a takedown, cmd is 1 if it was news
+	lineGiveBack // nothing more
 )
 
 // lookupNames are memcached's words for how a look-up ended.
@@ -64,6 +71,8 @@ func (rec *record) stream() stream {
 		return streamEvictions
 	case lineDelete:
 		return streamDeletions
+	case lineGrant, lineFill, lineRefuse, lineNotice, lineGiveBack:
+		return streamFreshness
 	}
 	return 1 << rec.streamI
 }
@@ -107,6 +116,8 @@ func (rec *record) appendLine(b []byte) []byte {
 		b = appendNumber(b, " size=", int64(rec.size))
 	case lineText:
 		b = append(append(b, ' '), rec.text...)
+	default:
+		b = rec.appendFresh(b)
 	}
 	return append(b, '\n')
 }

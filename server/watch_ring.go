@@ -23,9 +23,10 @@ import (
 //	32  size     4
 //	36  idle     4
 //	40  cfd      4
-//	44  text, which is the key or the whole line
+//	44  at       8
+//	52  text, which is the key or the whole line
 const (
-	recordHeaderBytes = 44
+	recordHeaderBytes = 52
 	recordTextMax     = 512 // Source: memcached's reqlen in default_entries
 	recordMaxBytes    = recordHeaderBytes + recordTextMax
 )
@@ -43,6 +44,7 @@ type record struct {
 	size    uint32 // bytes of the value
 	idle    uint32 // seconds since the last access
 	cfd     int32  // number of the connection
+	at      int64  // by kind: Unix time in ms, as the store was told
 	text    []byte // the key, or the line; at most recordTextMax bytes
 }
 
@@ -58,6 +60,7 @@ func (rec *record) appendTo(b []byte) []byte {
 	b = le.AppendUint32(b, rec.size)
 	b = le.AppendUint32(b, rec.idle)
 	b = le.AppendUint32(b, uint32(rec.cfd))
+	b = le.AppendUint64(b, uint64(rec.at))
 	return append(b, rec.text...)
 }
 
@@ -76,6 +79,7 @@ func (rec *record) read(b []byte) {
 		size:    le.Uint32(b[32:]),
 		idle:    le.Uint32(b[36:]),
 		cfd:     int32(le.Uint32(b[40:])),
+		at:      int64(le.Uint64(b[44:])),
 		text:    b[recordHeaderBytes:],
 	}
 }

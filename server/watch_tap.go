@@ -62,7 +62,10 @@ func (o *requestObserver) Observe(e *store.Event) {
 			rec.cmd = 1
 		}
 	default:
-		return
+		if e.Kind < store.EventGrant {
+			return
+		}
+		rec.observeFresh(e)
 	}
 	if t.wanted&rec.stream() != 0 {
 		t.ring.put(rec, &t.watch.serial)

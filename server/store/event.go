@@ -14,6 +14,12 @@ const (
 	EventDelete                  // an item was deleted
 	EventEvict                   // an item had to go for others
 	EventMove                    // a page left its class, or was to and did not
+
+	EventGrant    // a grant was given
+	EventFill     // a value with a version was stored, or an absence, or a value was found to be the source's still
+	EventRefuse   // a fill, a store or a token given back was refused
+	EventNotice   // a notice of a version came
+	EventGiveBack // a grant was given back
 )
 
 // Lookup is how the look-up of a key ended.
@@ -46,6 +52,16 @@ type Event struct {
 
 	Fetched     bool   // EventEvict: it was read since it was stored
 	IdleSeconds uint32 // EventEvict: since its last access
+
+	Version    uint64     // EventFill, EventNotice, EventRefuse; EventGrant: the floor
+	Grant      GrantClass // EventGrant
+	Early      bool       // EventGrant: before soft
+	TookMillis Time       // EventFill: since the grant; EventGrant: the life of the grant
+	Fill       FillKind   // EventFill
+	Granted    bool       // EventFill: it had a token
+	Reason     Reason     // EventRefuse
+	Takedown   bool       // EventNotice
+	Newer      bool       // EventNotice: the floor was raised
 
 	To    int  // EventMove: the class it goes to from Class; 0 is none in particular
 	Moved bool // EventMove
@@ -140,4 +156,14 @@ func (sh *shard) lookupOf(r slab.Ref, now Time) Lookup {
 		return LookupFlushed
 	}
 	return LookupExpired
+}
+
+// tellFresh tells o, unless nil, of e, which happened to k.
+func (sh *shard) tellFresh(o Observer, k Key, now Time, e Event) {
+	if o == nil {
+		return
+	}
+	sh.event = e
+	sh.event.Key, sh.event.Now = k.Bytes, now
+	o.Observe(&sh.event)
 }

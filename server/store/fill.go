@@ -19,7 +19,7 @@ func (sh *shard) commitFill(it item, k Key, o *SetOptions, now Time) SetResult {
 			sh.tellStore(o, Refused, it, now)
 		}
 		sh.free(it)
-		return sh.refuseFill(rec, why, now)
+		return sh.refuseFill(k, o, rec, why, now)
 	}
 	if f.Kind == FillRevalidate {
 		sh.free(it)
@@ -53,6 +53,11 @@ func (sh *shard) commitFill(it item, k Key, o *SetOptions, now Time) SetResult {
 		}
 	}
 	it.setExtra(&n, Time(sh.s.fresh.offset.Load()))
+	if o.Observer != nil {
+		sh.tellFresh(o.Observer, k, now, Event{
+			Kind: EventFill, Version: f.Version, Fill: f.Kind, Granted: rec != nil, TookMillis: n.fill, Size: it.valueLen(),
+		})
+	}
 	if r := sh.find(k); r != 0 {
 		sh.unlink(sh.item(r), k.Hash)
 	} else {
@@ -117,8 +122,15 @@ func (sh *shard) redeem(k Key, f *Fill, now Time) (*record, Reason) {
 
 // refuseFill answers why. Where nothing better can come of the token of rec,
 // it ends.
-func (sh *shard) refuseFill(rec *record, why Reason, now Time) SetResult {
+func (sh *shard) refuseFill(k Key, o *SetOptions, rec *record, why Reason, now Time) SetResult {
 	sh.fresh.Refused[why]++
+	if o.Observer != nil {
+		e := Event{Kind: EventRefuse, Reason: why}
+		if o.Fill != nil {
+			e.Version = o.Fill.Version
+		}
+		sh.tellFresh(o.Observer, k, now, e)
+	}
 	if rec != nil && (why == ReasonFloor || why == ReasonPast || why == ReasonQuota) {
 		sh.endGrant(rec, now, 0)
 	}
@@ -150,6 +162,11 @@ func (sh *shard) revalidate(it item, rec *record, f *Fill, o *SetOptions, now Ti
 	sh.noteExpiry(it)
 	it.setTag(it.tag &^ (stale | winSent))
 	sh.fresh.Revalidations++
+	if o.Observer != nil {
+		sh.tellFresh(o.Observer, Key{Bytes: it.key()}, now, Event{
+			Kind: EventFill, Version: f.Version, Fill: f.Kind, Granted: true, TookMillis: x.fill, Size: it.valueLen(),
+		})
+	}
 	return SetResult{Status: OK, CAS: it.cas(), Size: it.valueLen()}
 }
 
@@ -260,13 +277,13 @@ func (sh *shard) supersedeNew(k Key, it item, now Time) {
 func (sh *shard) preJudge(k Key, o *SetOptions, now Time) Reason {
 	if o.Fill == nil {
 		if c := &sh.s.fresh.cfg; len(c.GrantOnly) > 0 && c.grantOnly(k.Bytes) {
-			return sh.refuseFill(nil, ReasonGrantOnly, now).Reason
+			return sh.refuseFill(k, o, nil, ReasonGrantOnly, now).Reason
 		}
 		return ReasonNone
 	}
 	_, x, found := sh.stored(k, now)
 	if rec, why := sh.judge(k, o.Fill, &x, found, now); why != ReasonNone {
-		return sh.refuseFill(rec, why, now).Reason
+		return sh.refuseFill(k, o, rec, why, now).Reason
 	}
 	return ReasonNone
 }
@@ -280,7 +297,7 @@ func (sh *shard) refuseQuota(k Key, st Status, o *SetOptions, now Time) SetResul
 		return SetResult{Status: Refused, Reason: why}
 	}
 	rec, _ := sh.redeem(k, o.Fill, now)
-	return sh.refuseFill(rec, ReasonQuota, now)
+	return sh.refuseFill(k, o, rec, ReasonQuota, now)
 }
 
 // allocFor is allocOrRelieve for a value under k: a fill does not evict what

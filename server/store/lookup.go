@@ -94,6 +94,13 @@ func (sh *shard) lookup(k Key, o *GetOptions, now Time, v Visitor) Status {
 			a.Granted, a.Token, a.LifeMillis = true, early.Token, early.LifeMillis
 		}
 		sh.fresh.Waits, sh.fresh.Denials = waits, denials
+		class = GrantBackground
+	}
+	if a.Granted && o.Observer != nil {
+		sh.tellFresh(o.Observer, k, now, Event{
+			Kind: EventGrant, Version: a.Floor, Grant: class, TookMillis: Time(a.LifeMillis),
+			Early: value && !isStale && at < x.Soft,
+		})
 	}
 	if o.Observer != nil {
 		how := LookupMiss

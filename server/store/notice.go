@@ -7,6 +7,11 @@ import "github.com/quarrycache/quarry/slab"
 // value is kept as stale, or with takedown not at all. It works on keys that
 // have no value, too. It is OK also when nothing changes.
 func (s *Store) Notice(k Key, version uint64, takedown bool, now Time) Status {
+	return s.NoticeObserved(k, version, takedown, now, nil)
+}
+
+// NoticeObserved is Notice that tells o, unless nil.
+func (s *Store) NoticeObserved(k Key, version uint64, takedown bool, now Time, o Observer) Status {
 	sh := s.lock(k, now)
 	defer sh.mu.Unlock()
 	if takedown {
@@ -17,6 +22,7 @@ func (s *Store) Notice(k Key, version uint64, takedown bool, now Time) Status {
 	it, x, found := sh.stored(k, now)
 	floor, _ := sh.floorOf(k)
 	newer := version > floor
+	sh.tellFresh(o, k, now, Event{Kind: EventNotice, Version: version, Takedown: takedown, Newer: newer})
 	if newer {
 		sh.endToken(k, now)
 		sh.fresh.Raises++
@@ -76,14 +82,21 @@ func (sh *shard) withExtra(old item, k Key, now Time) item {
 // had at once, and when that is given back too, there is none for a while, and
 // then for longer. ReasonNone, or why the token is none.
 func (s *Store) GiveBack(k Key, t Token, valid bool, now Time) Reason {
+	return s.GiveBackObserved(k, t, valid, now, nil)
+}
+
+// GiveBackObserved is GiveBack that tells o, unless nil.
+func (s *Store) GiveBackObserved(k Key, t Token, valid bool, now Time, o Observer) Reason {
 	sh := s.lock(k, now)
 	defer sh.mu.Unlock()
 	rec, why := sh.redeem(k, &Fill{Token: t, BadToken: !valid}, now)
 	if why != ReasonNone {
 		sh.fresh.Refused[why]++
+		sh.tellFresh(o, k, now, Event{Kind: EventRefuse, Reason: why})
 		return why
 	}
 	sh.fresh.GivenBack++
+	sh.tellFresh(o, k, now, Event{Kind: EventGiveBack})
 	g := &rec.grant
 	g.next = now + g.pause
 	g.pause = min(max(2*g.pause, givenBackPause), Time(s.fresh.cfg.GrantMaxMillis))
