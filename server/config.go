@@ -157,9 +157,6 @@ func (c *Config) Validate() error {
 	switch {
 	case policyErr != nil:
 		return &ConfigError{"-o lru_policy", d.Extended.LRUPolicy, "lru_policy must be tinylfu or segmented", ExitFailure}
-	case d.Extended.CompatSlabs && d.MemoryFile != "":
-		return &ConfigError{"-o compat_slabs", d.MemoryFile,
-			"compat_slabs and a memory file (-e) do not go together", ExitUsage}
 	case d.Extended.CompatSlabs && d.MemoryMB > compatMemoryMaxMB:
 		return &ConfigError{"-o compat_slabs", strconv.Itoa(d.MemoryMB),
 			fmt.Sprintf("compat_slabs can have %d megabytes at most", compatMemoryMaxMB), ExitUsage}

@@ -253,3 +253,27 @@ func TestCrawlCommand(t *testing.T) {
 		t.Errorf("%d freed of %d looked at, want 500", st.Total.SweepReclaimed, st.Total.SweepChecked)
 	}
 }
+
+// BenchmarkDump is a step of a dump, without sending what it makes.
+func BenchmarkDump(b *testing.B) {
+	p := newTestPeer(b, Config{MemoryMB: 512, Threads: 2})
+	const n = 1_000_000
+	fill(b, p.srv, n)
+	for _, kind := range []string{"metadump", "mgdump"} {
+		b.Run(kind, func(b *testing.B) {
+			p.srv.crawler.sleepMicros = 0
+			p.w.mayWait = true
+			dumps := 0
+			for b.Loop() {
+				p.w.now = p.srv.clock()
+				for _, v := p.s.feed(&p.w, []byte("lru_crawler "+kind+" all\r\n")); v == verdictWait; {
+					p.w.out.reset()
+					_, v = p.s.feed(&p.w, nil)
+				}
+				p.w.out.reset()
+				dumps++
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(dumps)/n, "ns/item")
+		})
+	}
+}

@@ -43,7 +43,6 @@ func (a *Arena) Ledgered() (pages []PageUse, damaged int) {
 // budget has no room for, belongs to no class afterwards: their number is
 // lost.
 func (a *Arena) Adopt(pages []PageUse) (lost int) {
-	pageBytes := int64(a.table.pageBytes)
 	for len(pages) > 1 && !pages[len(pages)-1].Held {
 		pages = pages[:len(pages)-1]
 	}
@@ -52,7 +51,7 @@ func (a *Arena) Adopt(pages []PageUse) (lost int) {
 		u := pages[n]
 		inLedger, ok := a.ledger.class(n)
 		switch {
-		case !u.Held || !a.budget.take(pageBytes):
+		case !u.Held || !a.adoptFrom(a.budget, u):
 			if u.Class >= 0 {
 				lost++
 			}
@@ -73,6 +72,20 @@ func (a *Arena) Adopt(pages []PageUse) (lost int) {
 		}
 	}
 	return lost
+}
+
+// adoptFrom takes a page from the budget; where pages are kept, one of a class
+// also beyond it, as there may have been some.
+func (a *Arena) adoptFrom(b *Budget, u PageUse) bool {
+	pageBytes := int64(a.table.pageBytes)
+	if b.take(pageBytes) {
+		return true
+	}
+	if !a.keeps || u.Class < 0 {
+		return false
+	}
+	b.force(pageBytes)
+	return true
 }
 
 // Disown makes page n, which has just been adopted, one of no class.

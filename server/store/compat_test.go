@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -162,5 +163,42 @@ func TestCompatChurn(t *testing.T) {
 	var st Stats
 	if s.Snapshot(now, &st); st.PagesMoved == 0 || st.Total.Evicted == 0 || st.Total.Reclaimed+st.Total.SweepReclaimed == 0 {
 		t.Errorf("%d pages moved, %d evicted: want some of all", st.PagesMoved, st.Total.Evicted)
+	}
+}
+
+// Memory in a file: the same items again, those in pages beyond the limit too;
+// and the file is of no use to a store with Quarry's own geometry, or the other
+// way round.
+func TestCompatRestart(t *testing.T) {
+	c := compat
+	c.LimitBytes, c.File, c.Now = 4<<20, filepath.Join(t.TempDir(), "memory"), noon
+	s, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 60 {
+		s.mustSet(t, fmt.Sprint("big", i), strings.Repeat("B", 66560), SetOptions{}, noon)
+	}
+	for i := range 60 {
+		s.mustSet(t, fmt.Sprint("small", i), "v", SetOptions{}, noon)
+		s.mustSet(t, fmt.Sprint("chained", i), strings.Repeat("C", 800_000), SetOptions{}, noon)
+	}
+	if s.budget.Taken() <= c.LimitBytes {
+		t.Fatalf("%d bytes taken: want some beyond the limit", s.budget.Taken())
+	}
+	s = reopen(t, s, false, later(1))
+	s.cfg.Recover = true
+	s = reopen(t, s, true, later(2))
+	leave(t, s, false)
+
+	for _, compat := range []bool{false, true} {
+		c.CompatSlabs = compat
+		if s, err = Open(c); err != nil {
+			t.Fatal(err)
+		}
+		if rs := s.Restart(); rs.Refused == "" {
+			t.Errorf("compat %t: a file of the other geometry was not refused: %+v", compat, rs)
+		}
+		leave(t, s, false)
 	}
 }

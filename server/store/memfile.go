@@ -96,7 +96,7 @@ func (st *settings) differs(want *settings) string {
 		return fmt.Sprintf("it was made for %d bytes of items, not %d", st.limitBytes, want.limitBytes)
 	case st.itemMaxBytes != want.itemMaxBytes:
 		return fmt.Sprintf("it was made for items of at most %d bytes, not %d", st.itemMaxBytes, want.itemMaxBytes)
-	case st.pageBytes != want.pageBytes || st.classes != want.classes || st.classSum != want.classSum:
+	case st.shards != want.shards || st.pageBytes != want.pageBytes || st.classes != want.classes || st.classSum != want.classSum:
 		return "it was made with other slab classes"
 	case st.noCAS != want.noCAS:
 		return "it was made with CAS " + yes[!st.noCAS]

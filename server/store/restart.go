@@ -63,7 +63,9 @@ func (c *Config) openFile(rs *Restart) (src source, err error) {
 		rs.Refused = "it is not a memory file of this version, or its first bytes are damaged"
 	default:
 		with := *c
-		with.Shards, with.PageBytes = int(st.shards), int(st.pageBytes)
+		if !c.CompatSlabs { // which has one shard and its own pages
+			with.Shards, with.PageBytes = int(st.shards), int(st.pageBytes)
+		}
 		want := with.settings(with.newTable())
 		if rs.Refused = st.differs(&want); rs.Refused != "" {
 			break

@@ -134,6 +134,9 @@ func (s *Store) open(c Config) error {
 	if c.ChunkMin == 0 {
 		c.ChunkMin = chunkMinDefault
 	}
+	if c.CompatSlabs {
+		c.withCompat()
+	}
 	src := source{empty: true}
 	if c.File != "" {
 		var err error
@@ -144,9 +147,6 @@ func (s *Store) open(c Config) error {
 		}
 	}
 	defer func() { _ = src.meta.close() }() // it was only read
-	if c.CompatSlabs {
-		c.withCompat()
-	}
 	if c.Shards == 0 {
 		c.Shards = shardsFor(c.LimitBytes, c.Loops)
 	}

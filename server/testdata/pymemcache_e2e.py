@@ -149,6 +149,11 @@ def rest(c):
         c.set("raw", "abc", noreply=False)
         check(c.raw_command("mg raw s"), b"HD s3")
         check(c.raw_command("mn"), b"MN")
+        dump = c.raw_command("lru_crawler mgdump all", b"EN\r\n").split(b"\r\n")
+        check(dump[0], b"OK")
+        check(b"mg raw" in dump, True)
+        dump = c.raw_command("lru_crawler metadump all", b"END\r\n")
+        check(dump.count(b"key=raw exp=-1 la="), 1)
     check(c.flush_all(noreply=False), True)
     check(c.get("n"), None)
 
