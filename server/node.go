@@ -152,6 +152,9 @@ func newNode(s *Server, c ClusterConfig) (*node, error) {
 		return nil, nil
 	}
 	c.Peer.Timeout = relayTimeout
+	if c.Misrouted == "" {
+		c.Misrouted = MisroutedForward
+	}
 	n := &node{srv: s, cfg: c, peers: make(map[string]*link.Link), look: make(chan struct{}, 1)}
 	if c.DataDir == "" {
 		return n, nil

@@ -45,6 +45,9 @@ func (f *flags) config() (c server.Config, warnings []string, err error) {
 	if err := f.freshness(&x); err != nil {
 		return c, nil, err
 	}
+	if err := f.cluster(&x); err != nil {
+		return c, nil, err
+	}
 	return c, x.warnings, c.Validate()
 }
 

@@ -77,6 +77,19 @@ type flags struct {
 	EarlyBeta          float64  `own:"" placeholder:"num" default:"1" help:"how early the server asks for a refresh before a value is\ndue, in times of a fill; 0 is never (default: 1)"`
 	ClockSkewMax       millis   `own:"" placeholder:"time" default:"100ms" help:"by how much clocks may differ; beyond, nothing with a\ndeadline is served (default: 100ms)"`
 
+	Cluster      string `own:"" placeholder:"store" help:"be a node of the cluster whose map is in <store>:\nfile:PATH or etcd:HOST:PORT[,HOST:PORT...][/PREFIX]"`
+	NodeID       string `own:"" placeholder:"id" help:"this node in the map"`
+	Advertise    string `own:"" placeholder:"host:port" help:"where others reach this node, as the store is told\n(default: the first address that is listened on)"`
+	Data         string `own:"" placeholder:"dir" help:"folder in which the newest map is kept, to start\nwithout the store"`
+	Misrouted    string `own:"" placeholder:"how" default:"forward" values:"forward,local,refuse" help:"requests for keys of other nodes, from clients that know\nno map: forward to the owner, local, or refuse\n(default: forward)"`
+	PeerAuthFile string `own:"" placeholder:"file" help:"user:password with which this node logs in to others that\nhave -Y"`
+	PeerCA       string `own:"" name:"peer-ca" placeholder:"file" help:"connections to other nodes are encrypted, and their\ncertificates checked by these"`
+	PeerCert     string `own:"" placeholder:"file" help:"certificate to show to other nodes, with --peer-key"`
+	PeerKey      string `own:"" placeholder:"file" help:"the key of it"`
+	ClusterCA    string `own:"" name:"cluster-ca" placeholder:"file" help:"certificates by which those of etcd are checked"`
+	ClusterCert  string `own:"" placeholder:"file" help:"certificate to show to etcd, with --cluster-key"`
+	ClusterKey   string `own:"" placeholder:"file" help:"the key of it"`
+
 	AdminListen string `own:"" placeholder:"addr" help:"serve figures over HTTP: a page at /, /metrics for\nPrometheus, /healthz, /readyz; <addr> is a port, which is\nthat of the loopback, or address:port (default: off)"`
 	AdminPprof  bool   `own:"" help:"serve profiles of the program there, at /debug/pprof/"`
 

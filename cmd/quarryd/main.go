@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -107,6 +108,10 @@ func (f *flags) serve(cfg server.Config) error {
 			return err
 		}
 	}
+	maps, err := f.openCluster()
+	if err != nil {
+		return err
+	}
 	srv, err := server.New(cfg)
 	if err != nil {
 		return err
@@ -130,6 +135,16 @@ func (f *flags) serve(cfg server.Config) error {
 	}
 	if f.Verbose > 0 {
 		logRuntime()
+	}
+	if maps != nil {
+		following, stop := context.WithCancel(context.Background())
+		var done sync.WaitGroup
+		done.Go(func() { f.follow(following, maps, srv) })
+		defer func() {
+			stop()
+			done.Wait()
+			_ = maps.Close()
+		}()
 	}
 	if f.PIDFile != "" {
 		savePID(f.PIDFile)
