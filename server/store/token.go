@@ -93,9 +93,9 @@ const givenBackPause = 100
 // pausedMillis is when it makes sense to ask again while there are no grants.
 const pausedMillis = 100
 
-// out reports whether the token of g can still fill.
-func (sh *shard) out(g *grant, now Time) bool {
-	return g.sequence > sh.tokenMark && g.ends > now
+// out reports whether the token of g, for k, can still fill.
+func (sh *shard) out(k Key, g *grant, now Time) bool {
+	return g.sequence > sh.tokenMark && g.ends > now && (sh.owned == nil || g.sequence > sh.owned.tokens[k.Bucket()])
 }
 
 // takeGrant gives a grant for k, if there is one to be had: the token is in a
@@ -112,7 +112,7 @@ func (sh *shard) takeGrant(k Key, a *Ask, c GrantClass, now Time) bool {
 	if rec != nil {
 		g := &rec.grant
 		switch {
-		case sh.out(g, now):
+		case sh.out(k, g, now):
 			a.Waits = true
 			a.WaitMillis = max(min(int64(g.granted+f.budget.typical()-now), int64(g.ends-now)), 1)
 			if f.budget.typical() == 0 {
