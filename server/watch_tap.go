@@ -106,7 +106,33 @@ func (o *storeObserver) Observe(e *store.Event) {
 			line = append(line, " state=fail"...)
 		}
 		h.tell(streamSysEvents, line)
+	case store.EventSweep:
+		h.tellSwept(e)
 	}
+}
+
+// segmentNames are memcached's words for the segments.
+var segmentNames = [...]string{
+	store.SegmentWindow:    "hot",
+	store.SegmentProbation: "cold",
+	store.SegmentProtected: "warm",
+}
+
+// tellSwept tells of a walk of the sweeper, as memcached does of its crawler.
+// The next one begins at once.
+func (h *watch) tellSwept(e *store.Event) {
+	if !h.wants(streamSysEvents) {
+		return
+	}
+	n := &e.Swept
+	line := appendNumber([]byte("type=lru_crawler"), " crawler=", int64(e.Class))
+	line = append(append(line, " lru="...), segmentNames[e.Segment]...)
+	line = appendNumber(line, " low_mark=", int64(n.Mortal/100+1)) // a hundredth, as in memcached
+	line = appendNumber(line, " next_reclaims=", int64(n.Soon))
+	line = append(line, " since_run=0 next_run=0"...)
+	line = appendNumber(line, " elapsed=", int64(e.Seconds))
+	line = appendNumber(line, " examined=", int64(n.Seen))
+	h.tell(streamSysEvents, appendNumber(line, " reclaimed=", int64(n.Reclaimed)))
 }
 
 // tell makes a record of a line of stream s, if that is watched. Of a long one

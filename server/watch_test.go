@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"strconv"
@@ -141,6 +142,41 @@ func TestWatchMoves(t *testing.T) {
 	}
 	if got, want := w.line(), " type=slab_move src="+src+" dst=3 state=ok\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("got %q, want %q at its end", got, want)
+	}
+}
+
+// The sweeper tells what it met, once it has walked over all pages.
+func TestWatchSweep(t *testing.T) {
+	clock := newTestClock()
+	s, addr := startServer(t, Config{Threads: 1, MemoryMB: 2, Clock: clock.Now})
+	c := dialClient(t, addr)
+	for i := range 10 {
+		for _, ttl := range []int{1, 100, 10_000, 0} {
+			if got := c.ask(fmt.Sprintf("set %d-%d 0 %d 1\r\nx", i, ttl, ttl)); got != "STORED\r\n" {
+				t.Fatal(got)
+			}
+		}
+	}
+	w := dialWatcher(t, addr, "sysevents")
+	clock.Advance(2 * time.Second)
+	s.store.Sweep(clock.Now())
+	sums := map[string]int{}
+	for sums["examined"]+sums["reclaimed"] < 40 {
+		line := w.line()
+		if field(line, "type") != "lru_crawler" || field(line, "crawler") == "0" ||
+			!strings.Contains("hot warm cold", field(line, "lru")) || field(line, "elapsed") != "0" {
+			t.Fatalf("got %q", line)
+		}
+		for _, name := range []string{"examined", "reclaimed", "next_reclaims"} {
+			n, err := strconv.Atoi(field(line, name))
+			if err != nil {
+				t.Fatalf("got %q", line)
+			}
+			sums[name] += n
+		}
+	}
+	if want := (map[string]int{"examined": 30, "reclaimed": 10, "next_reclaims": 10}); !maps.Equal(sums, want) {
+		t.Errorf("got %v, want %v", sums, want)
 	}
 }
 

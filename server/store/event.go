@@ -14,6 +14,7 @@ const (
 	EventDelete                  // an item was deleted
 	EventEvict                   // an item had to go for others
 	EventMove                    // a page left its class, or was to and did not
+	EventSweep                   // the sweeper has walked over all pages of a shard; one for each class and segment
 
 	EventGrant    // a grant was given
 	EventFill     // a value with a version was stored, or an absence, or a value was found to be the source's still
@@ -65,6 +66,10 @@ type Event struct {
 
 	To    int  // EventMove: the class it goes to from Class; 0 is none in particular
 	Moved bool // EventMove
+
+	Segment Segment // EventSweep
+	Seconds uint32  // EventSweep: how long it took
+	Swept   Swept   // EventSweep
 }
 
 // Observer is told of events. The options of a request name the observer of
@@ -76,12 +81,12 @@ type Observer interface {
 	Observe(e *Event)
 }
 
-// Observe gives the store an observer for evictions and moves of pages, from
-// now on; nil takes it away.
+// Observe gives the store an observer for evictions, moves of pages and the
+// sweeper, from now on; nil takes it away.
 func (s *Store) Observe(o Observer) {
 	for _, sh := range s.shards {
 		sh.mu.Lock()
-		sh.observer = o
+		sh.observer, sh.tally = o, sweepTally{}
 		sh.mu.Unlock()
 	}
 }

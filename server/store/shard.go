@@ -44,7 +44,8 @@ type shard struct {
 
 	view     Item // what a Visitor is shown
 	event    Event
-	observer Observer // of evictions and moves; nil: there is none
+	observer Observer // of what no request names one for; nil: there is none
+	tally    sweepTally
 
 	n       counts
 	classes []classCounts

@@ -110,7 +110,7 @@ func (sh *shard) sweepStep(pages, chunks int, now Time) int {
 	done, looked, freed := 0, 0, 0
 	for done < pages {
 		if w.chunk == 0 && (w.page >= uint32(len(sh.earliest)) || sh.earliest[w.page] > now.Seconds()) {
-			sh.nextPage()
+			sh.nextPage(now)
 			done++
 			continue
 		}
@@ -128,7 +128,12 @@ func (sh *shard) sweepStep(pages, chunks int, now Time) int {
 				continue
 			}
 			sh.classes[page.Class].sweepChecked++
-			if e := it.expiry(); !isExpired(it, now.Seconds()) && !sh.isFlushed(it) {
+			e := it.expiry()
+			gone := isExpired(it, now.Seconds()) || sh.isFlushed(it)
+			if sh.observer != nil {
+				sh.tally.note(sh, it, gone, now)
+			}
+			if !gone {
 				if e != 0 {
 					w.first = min(w.first, e)
 				}
@@ -145,7 +150,7 @@ func (sh *shard) sweepStep(pages, chunks int, now Time) int {
 			break // not through this page yet
 		}
 		sh.earliest[w.page] = min(sh.earliest[w.page], w.first)
-		sh.nextPage()
+		sh.nextPage(now)
 		done++
 		if looked >= chunks || freed >= sweepFreesMax {
 			break
@@ -155,10 +160,13 @@ func (sh *shard) sweepStep(pages, chunks int, now Time) int {
 }
 
 // nextPage goes on to the next page, or to the first one again.
-func (sh *shard) nextPage() {
+func (sh *shard) nextPage(now Time) {
 	sh.sweep.chunk = 0
 	if sh.sweep.page++; sh.sweep.page >= sh.a.Pages() {
 		sh.sweep.page = 0
+		if sh.observer != nil {
+			sh.tellSwept(now)
+		}
 		sh.dueAt = never
 		for _, e := range sh.earliest {
 			sh.dueAt = min(sh.dueAt, e)
