@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -221,21 +222,20 @@ func (m *Map) JSON() []byte {
 		Version: readableVersion, Cluster: m.Cluster, Epoch: m.Epoch, Predecessor: m.Predecessor,
 		NodeSet: m.NodeSet, Copies: m.CopiesWanted, Budget: m.Budget, Nodes: m.Nodes, Splits: m.Splits,
 	}
-	row := func(b int) readableRun {
-		k := &m.Buckets[b]
-		ids := make([]string, len(k.Copies))
-		for i, c := range k.Copies {
-			ids[i] = m.Nodes[c].ID
-		}
-		return readableRun{Owner: m.Nodes[k.Owner].ID, Copies: strings.Join(ids, ","), Since: k.Since}
-	}
 	for b := 0; b < Count; {
-		run, end := row(b), b+1
-		for end < Count && row(end) == run {
+		k, end := &m.Buckets[b], b+1
+		for end < Count && k.equal(&m.Buckets[end]) {
 			end++
 		}
-		if run.Range = fmt.Sprint(b); end > b+1 {
-			run.Range = fmt.Sprintf("%d-%d", b, end-1)
+		run := readableRun{Range: strconv.Itoa(b), Owner: m.Nodes[k.Owner].ID, Since: k.Since}
+		if end > b+1 {
+			run.Range += "-" + strconv.Itoa(end-1)
+		}
+		for i, c := range k.Copies {
+			if i > 0 {
+				run.Copies += ","
+			}
+			run.Copies += m.Nodes[c].ID
 		}
 		r.Buckets = append(r.Buckets, run)
 		b = end
@@ -248,6 +248,22 @@ func (m *Map) JSON() []byte {
 		panic(fmt.Sprintf("bucket: a map that is no JSON: %v", err))
 	}
 	return out.Bytes()
+}
+
+// bounds are the first and the last bucket of a run.
+func (r *readableRun) bounds() (from, to int, err error) {
+	low, high, ok := strings.Cut(r.Range, "-")
+	if !ok {
+		high = low
+	}
+	from, err = strconv.Atoi(low)
+	if err == nil {
+		to, err = strconv.Atoi(high)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("bucket: buckets %q: want a number or FROM-TO", r.Range)
+	}
+	return from, to, nil
 }
 
 func decodeJSON(p []byte) (*Map, error) {
@@ -272,12 +288,9 @@ func decodeJSON(p []byte) (*Map, error) {
 	}
 	next := 0
 	for _, run := range r.Buckets {
-		var from, to int
-		if n, _ := fmt.Sscanf(run.Range, "%d-%d", &from, &to); n < 2 {
-			if _, err := fmt.Sscanf(run.Range, "%d", &from); err != nil {
-				return nil, fmt.Errorf("bucket: buckets %q: want a number or FROM-TO", run.Range)
-			}
-			to = from
+		from, to, err := run.bounds()
+		if err != nil {
+			return nil, err
 		}
 		if from != next || to < from || to >= Count {
 			return nil, fmt.Errorf("bucket: buckets %q: want those from %d on", run.Range, next)

@@ -37,6 +37,10 @@ type Bucket struct {
 	Since  Epoch       // at which it got its present owner
 }
 
+func (k *Bucket) equal(o *Bucket) bool {
+	return k.Owner == o.Owner && k.Since == o.Since && slices.Equal(k.Copies, o.Copies)
+}
+
 // NodeIndex is the place of a node in Map.Nodes.
 type NodeIndex uint16
 

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -130,6 +131,9 @@ func (e *Etcd) leadOnce(ctx context.Context, s *concurrency.Session, name string
 	defer context.AfterFunc(s.Ctx(), cancel)()
 	election := concurrency.NewElection(s, strings.TrimSuffix(e.prefix, "/")+"/controller")
 	if err := election.Campaign(ctx, name); err != nil {
+		if s.Ctx().Err() != nil {
+			return errors.New("the lease has ended while others led")
+		}
 		return err
 	}
 	while(ctx)

@@ -38,23 +38,34 @@ var (
 	// whether the store has the newest map.
 	ErrSilent = errors.New("control: most nodes do not answer, and may know of a newer map than the store")
 
-	// ErrOtherCluster says that a node serves by the map of another cluster.
-	ErrOtherCluster = errors.New("control: a node belongs to another cluster")
+	// ErrOtherCluster says that a map of another cluster is about.
+	ErrOtherCluster = errors.New("control: another cluster")
 )
 
 // askMax bounds how many nodes are asked at once.
 const askMax = 16
 
-// Take asks the store, and then the nodes of its map, of any newer map that one
-// of them knows, and others that are given.
-func Take(ctx context.Context, s Store, ask Ask, others ...bucket.Node) (*Stock, error) {
+// Known is what an operator brings along, where the store may have lost it.
+type Known struct {
+	Map   *bucket.Map   // from a backup; nil for none
+	Nodes []bucket.Node // to be asked besides those of the map
+}
+
+// Take asks the store, and then the nodes of its map, and of any newer map that
+// one of them knows.
+func Take(ctx context.Context, s Store, ask Ask, known Known) (*Stock, error) {
 	m, err := s.Get(ctx)
 	if err != nil && !errors.Is(err, ErrNoMap) {
 		return nil, err
 	}
 	k := &Stock{Stored: m, Base: m}
+	if known.Map != nil {
+		if err := k.offer(known.Map, "the map that is given belongs"); err != nil {
+			return nil, err
+		}
+	}
 	asked := make(map[string]bool)
-	for due := others; ; due = nil {
+	for due := known.Nodes; ; due = nil {
 		if k.Base != nil {
 			due = append(due, k.Base.Nodes...)
 		}
@@ -73,14 +84,22 @@ func Take(ctx context.Context, s Store, ask Ask, others ...bucket.Node) (*Stock,
 			if n.Map == nil {
 				continue
 			}
-			if k.Base != nil && n.Map.Cluster != k.Base.Cluster {
-				return nil, fmt.Errorf("%w: %s at %s to %q", ErrOtherCluster, n.Node.ID, n.Node.Addr, n.Map.Cluster)
-			}
-			if k.Base == nil || n.Map.Epoch > k.Base.Epoch {
-				k.Base = n.Map
+			if err := k.offer(n.Map, fmt.Sprintf("node %s at %s belongs", n.Node.ID, n.Node.Addr)); err != nil {
+				return nil, err
 			}
 		}
 	}
+}
+
+// offer takes a map for Base if it is newer.
+func (k *Stock) offer(m *bucket.Map, who string) error {
+	if k.Base != nil && m.Cluster != k.Base.Cluster {
+		return fmt.Errorf("%w: %s to %q, and not to %q", ErrOtherCluster, who, m.Cluster, k.Base.Cluster)
+	}
+	if k.Base == nil || m.Epoch > k.Base.Epoch {
+		k.Base = m
+	}
+	return nil
 }
 
 // askAll asks nodes at once, and gives their answers in the order of the nodes.
@@ -134,7 +153,7 @@ func (k *Stock) Next(plan func(base *bucket.Map) (*bucket.Map, error)) (*bucket.
 	if k.Base == nil {
 		return nil, ErrNoMap
 	}
-	if 2*k.Answered() <= len(k.Nodes) && !k.Trusted && !k.Takeover {
+	if len(k.Nodes) > 0 && 2*k.Answered() <= len(k.Nodes) && !k.Trusted && !k.Takeover {
 		return nil, fmt.Errorf("%w (%d of %d answer)", ErrSilent, k.Answered(), len(k.Nodes))
 	}
 	next, err := plan(k.Base)

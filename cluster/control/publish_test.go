@@ -32,7 +32,7 @@ func TestTakeAsksWhoIsNewer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := Take(t.Context(), s, answers(map[string]*bucket.Map{"n1": m, "n2": three, "n3": four, "n4": four}))
+	k, err := Take(t.Context(), s, answers(map[string]*bucket.Map{"n1": m, "n2": three, "n3": four, "n4": four}), Known{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestTakeRefusesOtherClusters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Take(t.Context(), s, answers(map[string]*bucket.Map{"n1": m, "n2": other})); !errors.Is(err, ErrOtherCluster) {
+	if _, err := Take(t.Context(), s, answers(map[string]*bucket.Map{"n1": m, "n2": other}), Known{}); !errors.Is(err, ErrOtherCluster) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -64,7 +64,7 @@ func TestTakeRefusesOtherClusters(t *testing.T) {
 func TestSilentNodes(t *testing.T) {
 	s := fileDriver(t).open(t)
 	m := first(t, s)
-	k, err := Take(t.Context(), s, answers(map[string]*bucket.Map{"n1": m}))
+	k, err := Take(t.Context(), s, answers(map[string]*bucket.Map{"n1": m}), Known{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestSilentNodes(t *testing.T) {
 }
 
 func TestNothingToPlanFrom(t *testing.T) {
-	k, err := Take(t.Context(), fileDriver(t).open(t), answers(nil))
+	k, err := Take(t.Context(), fileDriver(t).open(t), answers(nil), Known{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ type Liveness struct {
 }
 
 // HistoryMax is how many maps a history has.
-const HistoryMax = 32
+const HistoryMax = 16
 
 // Errors of a store.
 var (

@@ -19,6 +19,9 @@ type cli struct {
 		Replay replayCommand `cmd:"" help:"Replay traces of real systems and report misses."`
 	} `cmd:"" help:"Measure servers, and caches on traces."`
 
+	Cluster clusterCommands `cmd:"" help:"Look at the map of a cluster, and change it."`
+	Control controlCommand  `cmd:"" help:"Run the control plane of a cluster: it keeps the map, and watches the nodes."`
+
 	Passwd passwdCommand `cmd:"" help:"Make a line of the file of users for quarryd -S. The password is asked for, or read from a pipe."`
 
 	Version    versionCommand    `cmd:"" help:"Print the version."`

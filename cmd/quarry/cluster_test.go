@@ -1,0 +1,304 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/quarrycache/quarry/cluster/bucket"
+)
+
+// try is what quarry prints for a command line, and its error.
+func try(t testing.TB, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	k, err := kong.New(new(cli), append(options(), kong.Writers(&out, &out), kong.Exit(func(int) {}))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command, err := k.Parse(args)
+	if err != nil {
+		return out.String(), err
+	}
+	command.BindTo(t.Context(), (*context.Context)(nil))
+	err = command.Run()
+	return out.String(), err
+}
+
+// must is try of what has to work.
+func must(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := try(t, args...)
+	if err != nil {
+		t.Fatalf("quarry %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// fakeNode answers config get quarry and stats, as a node does.
+type fakeNode struct {
+	addr string
+	text func() []byte // of its map; nil is none
+}
+
+func newFakeNode(t testing.TB, text func() []byte) *fakeNode {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	n := &fakeNode{l.Addr().String(), text}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go n.serve(c)
+		}
+	}()
+	return n
+}
+
+func (n *fakeNode) serve(c net.Conn) {
+	defer c.Close()
+	for s := bufio.NewScanner(c); s.Scan(); {
+		switch line := strings.TrimSpace(s.Text()); {
+		case line == "config get quarry" && n.text() != nil:
+			text := n.text()
+			fmt.Fprintf(c, "CONFIG quarry 0 %d\r\n%s\r\nEND\r\n", len(text), text)
+		case line == "stats":
+			fmt.Fprintf(c, "STAT curr_items 4096000\r\nSTAT bytes 409600000\r\nEND\r\n")
+		default:
+			fmt.Fprintf(c, "ERROR\r\n")
+		}
+	}
+}
+
+// fileMap is the map in a file, as nodes on the same machine have it.
+func fileMap(path string) func() []byte {
+	return func() []byte {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil
+		}
+		m, err := bucket.Decode(text)
+		if err != nil {
+			return nil
+		}
+		return m.Compact()
+	}
+}
+
+func contains(t testing.TB, text string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+}
+
+func TestClusterLife(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "map.json")
+	t.Setenv("QUARRY_CLUSTER", "file:"+path)
+	a, b, c := newFakeNode(t, fileMap(path)), newFakeNode(t, fileMap(path)), newFakeNode(t, fileMap(path))
+
+	if _, err := try(t, "cluster", "show"); err == nil || !strings.Contains(err.Error(), "no map") {
+		t.Errorf("show of nothing: %v", err)
+	}
+	if _, err := try(t, "cluster", "add", "--node", "a="+a.addr, "-y"); err == nil || !strings.Contains(err.Error(), "cluster init") {
+		t.Errorf("add to nothing: %v", err)
+	}
+	out := must(t, "cluster", "init", "--name", "test", "--node", "a="+a.addr, "--node", "b="+b.addr+"@zone2", "-y")
+	contains(t, out, "first map of cluster test, 0.1", "zone2", "2048", "Published map 0.1.")
+	if _, err := try(t, "cluster", "init", "--node", "c="+c.addr, "-y"); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a second first map: %v", err)
+	}
+
+	// Without --yes nobody is there to be asked, and a dry run leaves all as it is.
+	before := fileMap(path)()
+	if out, err := try(t, "cluster", "add", "--node", "c="+c.addr); err == nil || !strings.Contains(err.Error(), "--yes") {
+		t.Errorf("published unasked: %v\n%s", err, out)
+	}
+	for _, args := range [][]string{
+		{"cluster", "add", "--node", "c=" + c.addr, "--dry-run"},
+		{"cluster", "plan", "--add", "c=" + c.addr},
+	} {
+		// A third of each node's 4096000 items is in the buckets that it gives.
+		contains(t, must(t, args...), "0.2 after 0.1", "1366 of 4096 buckets (33.3 %) change their owner", "cold switch", "about 2732000 items")
+	}
+	if !bytes.Equal(before, fileMap(path)()) {
+		t.Error("a dry run changes the map")
+	}
+	contains(t, must(t, "cluster", "add", "--node", "c="+c.addr+"@zone3*2", "-y"), "2048 of 4096", "Published map 0.2.")
+	contains(t, must(t, "cluster", "show"), "Cluster test, map 0.2, node set 2", "zone3  2 ", "0.2  up")
+
+	var report planReport
+	text := must(t, "cluster", "set-weight", "c=1", "--json", "--yes")
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		t.Fatal(err)
+	}
+	if !report.Published || report.Moved != 2048-1366 || !report.Known || len(report.Nodes) != 3 || report.Items != 4096000*(2048-1366)/2048 {
+		t.Errorf("got %+v", report)
+	}
+	contains(t, must(t, "cluster", "set", "--copies", "2", "--foreground", "12000", "-y"), "Copies of each bucket: 1 → 2", "foreground 12000/s")
+	if _, err := try(t, "cluster", "set", "--copies", "2", "-y"); err == nil || !strings.Contains(err.Error(), "so already") {
+		t.Errorf("a change of nothing: %v", err)
+	}
+
+	// The copies of a hot key are a matter of arithmetic.
+	contains(t, must(t, "cluster", "split", "hot", "--rate", "400000", "--node-rate", "100000", "-y"), "Key hot is split into 5.")
+	contains(t, must(t, "cluster", "unsplit", "hot", "-y"), "split into 1; the 5 places")
+	contains(t, must(t, "cluster", "show"), "Key hot is split into 1")
+	contains(t, must(t, "cluster", "settle", "-y"), "not split any more")
+	if _, err := try(t, "cluster", "split", "hot", "-y"); err == nil || !strings.Contains(err.Error(), "--rate") {
+		t.Errorf("a split into nobody knows how many: %v", err)
+	}
+
+	contains(t, must(t, "cluster", "remove", "--node", "c", "-y"), "1366 → 0", "1366 of 4096")
+	contains(t, must(t, "cluster", "rollback", "0.1", "-y"), "Published map 0.9.", "Copies of each bucket: 2 → 1")
+	if _, err := try(t, "cluster", "rollback", "0.77", "-y"); err == nil || !strings.Contains(err.Error(), "no map 0.77") {
+		t.Errorf("a rollback to nothing: %v", err)
+	}
+	out = must(t, "cluster", "history")
+	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 10 || !strings.HasPrefix(lines[1], "0.9 ") || !strings.HasPrefix(lines[9], "0.1 ") {
+		t.Errorf("the history is\n%s", out)
+	}
+	var history historyReport
+	if err := json.Unmarshal([]byte(must(t, "cluster", "history", "--json")), &history); err != nil || len(history) != 9 || !history[8].Oldest {
+		t.Errorf("the history is %+v, %v", history, err)
+	}
+	var show showReport
+	if err := json.Unmarshal([]byte(must(t, "cluster", "show", "--json")), &show); err != nil || show.Epoch != 9 || show.Nodes[1].Answers != "up" || show.Leases {
+		t.Errorf("show is %+v, %v", show, err)
+	}
+}
+
+// The store was restored from a backup: the tool says so, and publishes above
+// what the nodes know.
+func TestClusterRestoredBackup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "map.json")
+	t.Setenv("QUARRY_CLUSTER", "file:"+path)
+	var text []byte
+	n := newFakeNode(t, func() []byte { return text })
+	must(t, "cluster", "init", "--node", "a="+n.addr, "-y")
+	backup, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, "cluster", "set", "--copies", "2", "-y")
+	must(t, "cluster", "set", "--copies", "3", "-y")
+	text = fileMap(path)()
+	if err := os.WriteFile(path, backup, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, must(t, "cluster", "show"), "warning: the store has map 0.1 and is behind its nodes, which know 0.3", "ahead")
+	contains(t, must(t, "cluster", "set", "--copies", "0", "-y"), "warning: the store has map 0.1", "map 0.4 after 0.3", "Published map 0.4.")
+
+	// Two maps of one epoch: buckets about which they differ begin empty.
+	m, err := bucket.Decode(fileMap(path)())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := m.Clone()
+	for b := range 7 {
+		other.Buckets[b].Since = 2
+	}
+	text = other.Compact()
+	contains(t, must(t, "cluster", "set", "--copies", "1", "-y"), "warning: node a at "+n.addr+" has another map 0.4", "7 buckets (0.2 %) stay and begin empty")
+
+	// A store that has lost everything gets it from the nodes.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := try(t, "cluster", "init", "--node", "a="+n.addr, "-y"); err == nil || !strings.Contains(err.Error(), "cluster restore") {
+		t.Errorf("a first map over what nodes know: %v", err)
+	}
+	if _, err := try(t, "cluster", "restore", "-y"); err == nil || !strings.Contains(err.Error(), "--map or --node") {
+		t.Errorf("a restore of nothing: %v", err)
+	}
+	contains(t, must(t, "cluster", "restore", "--node", n.addr, "-y"), "map 0.5 after 0.4", "Published map 0.5.")
+	if err := os.Rename(path, path+".saved"); err != nil {
+		t.Fatal(err)
+	}
+	text = nil
+	contains(t, must(t, "cluster", "restore", "--map", path+".saved", "-y"), "map 0.6 after 0.5", "Published map 0.6.")
+	if _, err := try(t, "cluster", "restore", "--map", path+".saved", "-y"); err == nil || !strings.Contains(err.Error(), "the store has map") {
+		t.Errorf("a restore over a map: %v", err)
+	}
+	if saved := must(t, "cluster", "show", "--map"); saved != string(readFile(t, path)) {
+		t.Error("show --map is not the map")
+	}
+}
+
+// Where most nodes are silent the operator has to say what holds.
+func TestClusterSilentNodes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "map.json")
+	t.Setenv("QUARRY_CLUSTER", "file:"+path)
+	must(t, "cluster", "init", "--node", "a="+deadAddr(t), "-y")
+	if _, err := try(t, "cluster", "set", "--copies", "0", "-y"); err == nil || !strings.Contains(err.Error(), "--takeover") || !strings.Contains(err.Error(), "node a does not answer") {
+		t.Errorf("published into the dark: %v", err)
+	}
+	contains(t, must(t, "cluster", "set", "--copies", "0", "--dry-run"), "warning: node a does not answer")
+	contains(t, must(t, "cluster", "set", "--copies", "0", "-y", "--trust-store"), "Published map 0.2.")
+	contains(t, must(t, "cluster", "set", "--copies", "1", "-y", "--takeover"), "Published map 1.", "4096 buckets (100.0 %) stay and begin empty", "some nodes did not say")
+}
+
+func TestNodeSpec(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want bucket.Node
+	}{
+		{"a=h:1", bucket.Node{ID: "a", Addr: "h:1", Weight: 1, State: bucket.Active}},
+		{"a=[::1]:1@z*3", bucket.Node{ID: "a", Addr: "[::1]:1", Zone: "z", Weight: 3, State: bucket.Active}},
+		{"a=h:1*2", bucket.Node{ID: "a", Addr: "h:1", Weight: 2, State: bucket.Active}},
+		{"a", bucket.Node{}}, {"a=h:1@", bucket.Node{}}, {"a=h:1*", bucket.Node{}}, {"a=h:1*0", bucket.Node{}}, {"a=h:1*x", bucket.Node{}},
+	} {
+		var n nodeSpec
+		if err := n.UnmarshalText([]byte(tt.text)); (err == nil) != (tt.want.ID != "") || err == nil && bucket.Node(n) != tt.want {
+			t.Errorf("%q is %+v, %v", tt.text, n, err)
+		}
+	}
+}
+
+// S2-05: N from arithmetic.
+func TestSplitInto(t *testing.T) {
+	for _, tt := range []struct {
+		rate, perNode, headroom float64
+		want                    int
+	}{{400_000, 100_000, 1.2, 5}, {400_000, 100_000, 1.5, 6}, {90_000, 100_000, 1, 1}, {1, 0, 1, 0}, {0, 1, 1, 0}, {1, 1, 0.5, 0}} {
+		if got, err := splitInto(tt.rate, tt.perNode, tt.headroom); got != tt.want || (err == nil) != (tt.want > 0) {
+			t.Errorf("%g/s with %g/s a node is %d, %v, want %d", tt.rate, tt.perNode, got, err, tt.want)
+		}
+	}
+}
+
+func deadAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func readFile(t testing.TB, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
