@@ -97,6 +97,8 @@ func (k *Controller) Close() error {
 	k.end()
 	k.wg.Wait()
 	k.log.close()
+	// Without this it waits for those who watch and hold leases to go by themselves.
+	k.etcd.Server.Stop()
 	k.etcd.Close()
 	if err := k.lock.Close(); err != nil {
 		return fmt.Errorf("controller: %w", err)
