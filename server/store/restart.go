@@ -94,7 +94,7 @@ func (m *metadata) fits(st *settings) bool {
 		return false
 	}
 	for i := range m.shards {
-		if len(m.shards[i].classes) != int(st.classes)+chainedClasses {
+		if sm := &m.shards[i]; len(sm.classes) != int(st.classes)+chainedClasses || sm.seq > casSeqMax {
 			return false
 		}
 	}

@@ -121,13 +121,15 @@ func (s *Store) fill(t testing.TB, n int) {
 	t.Helper()
 	for i := range n {
 		k := fmt.Sprint("key", i)
-		size := []int{0, 3, 40, 100, 700, 3000}[i%6]
-		s.mustSet(t, k, told(k, size), SetOptions{Flags: uint32(i % 3), Expiry: later(100 + i).Seconds()}, noon)
+		s.mustSet(t, k, told(k, toldBytes(i)), SetOptions{Flags: uint32(i % 3), Expiry: later(100 + i).Seconds()}, noon)
 		if i%4 == 0 {
 			s.get(k, GetOptions{}, noon)
 		}
 	}
 }
+
+// toldBytes is about how long the value of the i-th key is.
+func toldBytes(i int) int { return []int{0, 3, 40, 100, 700, 3000}[i%6] }
 
 // told is a value of about n bytes that says whose it is.
 func told(k string, n int) string {
@@ -146,7 +148,7 @@ func (s *Store) checkTold(t fataler, n int) (found int) {
 			continue
 		}
 		found++
-		if want := told(k, []int{0, 3, 40, 100, 700, 3000}[i%6]); g.value != want || g.Flags != uint32(i%3) {
+		if want := told(k, toldBytes(i)); g.value != want || g.Flags != uint32(i%3) {
 			t.Fatalf("%s: %.40q flags %d, want %.40q flags %d", k, g.value, g.Flags, want, i%3)
 		}
 	}
@@ -463,5 +465,60 @@ func TestRecoveredOrder(t *testing.T) {
 	}
 	if got := s.mustSet(t, "new", "x", SetOptions{}, noon).CAS; got <= 20 {
 		t.Errorf("CAS %d was given out before", got)
+	}
+}
+
+// A page move that a crash cuts short leaves a chunk twice; a chain of which a
+// part is missing is no item.
+func TestRecoverTorn(t *testing.T) {
+	tests := []struct {
+		name    string
+		valueOf int
+		tear    func(sh *shard, it item)
+		want    Status
+	}{
+		{"item copied", 100, func(sh *shard, it item) { sh.copyChunk(it.r) }, OK},
+		{"large item copied", 3000, func(sh *shard, it item) { sh.copyChunk(it.r) }, OK},
+		{"large item copied, a piece turned", 3000, func(sh *shard, it item) {
+			sh.a.SetPrev(it.firstPiece(), sh.copyChunk(it.r))
+		}, Miss},
+		{"piece copied", 3000, func(sh *shard, it item) { sh.copyChunk(it.firstPiece()) }, OK},
+		{"piece freed", 3000, func(sh *shard, it item) { sh.a.Free(sh.a.Next(it.firstPiece())) }, Miss},
+		{"chain to nowhere", 3000, func(sh *shard, it item) { it.setFirstPiece(1<<32 - 1) }, Miss},
+		{"being written", 100, func(sh *shard, it item) { it.setTag(it.tag.WithState(slab.StatePending)) }, Miss},
+		{"being sent", 100, func(sh *shard, it item) { it.setTag(it.tag.WithState(slab.StatePinned)) }, Miss},
+		{"length", 100, func(sh *shard, it item) { it.setTag(it.tag.WithLength(90)) }, Miss},
+		{"of another shard", 100, func(sh *shard, it item) { it.setCAS(it.cas() + 1) }, Miss},
+		{"key of another shard", 100, func(sh *shard, it item) { copy(it.key(), "kez") }, Miss},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := fileConfig(t)
+			c.Recover = true
+			s, err := Open(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.fill(t, 30)
+			value := told("torn", tt.valueOf)
+			s.mustSet(t, "torn", value, SetOptions{}, noon)
+			k := key("torn")
+			sh := s.shards[shardBits(k.Hash)&s.mask]
+			tt.tear(sh, sh.item(sh.find(k)))
+			leave(t, s, true)
+			if s, err = Open(c); err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.Check(); err != nil {
+				t.Fatal(err)
+			}
+			if got, st := s.get("torn", GetOptions{}, noon); st != tt.want || st == OK && got.value != value {
+				t.Errorf("status %d, %d bytes; want status %d", st, len(got.value), tt.want)
+			}
+			if n := s.checkTold(t, 30); n != 30 {
+				t.Errorf("%d of 30 others are there", n)
+			}
+		})
 	}
 }
