@@ -1,8 +1,8 @@
 package store
 
 import (
-	"encoding/binary"
 	"hash/crc32"
+	"math/bits"
 )
 
 // checksumBytes is what an item's checksum takes at the end of its first
@@ -28,10 +28,11 @@ func (it item) checksumOff() uint64 {
 }
 
 func (it item) checksum() uint32 {
-	var flags [flagsBytes]byte
-	binary.LittleEndian.PutUint32(flags[:], it.flags())
-	sum := crc32.Update(crc32.Update(0, castagnoli, it.key()), castagnoli, flags[:])
+	// Where the key ends does not show in its bytes and the value's.
+	sum := it.flags() ^ bits.ReverseBytes32(uint32(it.keyLen()))
 	p := it.pieces()
+	p.off -= uint64(it.keyLen())
+	p.n += it.keyLen()
 	for b := p.bytes(); b != nil; b = p.bytes() {
 		sum = crc32.Update(sum, castagnoli, b)
 		p.advance(len(b))

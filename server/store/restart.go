@@ -217,6 +217,8 @@ type adoption struct {
 	lists   *lru.Adoption         // of the items that stay
 	seqMax  uint64                // the latest store of all items
 
+	batch, sorted []placing // see place
+
 	dropped      uint64 // items not believed
 	pagesDamaged int
 	orderLost    bool // the order is not that of before
@@ -243,6 +245,8 @@ func (ad *adoption) run() {
 	for _, r := range ad.chained {
 		ad.judge(sh.item(r))
 	}
+	ad.placeAll()
+	ad.batch, ad.sorted = nil, nil
 	ad.lists = sh.order.BeginAdoption()
 	ad.takeTenants()
 	for n := uint32(1); n < sh.a.Pages(); n++ {
@@ -333,7 +337,7 @@ func (ad *adoption) judgePage(n uint32) {
 	}
 }
 
-// judge puts an item into the index, or marks its chunk as none.
+// judge notes that an item is to go into the index, or marks its chunk as none.
 func (ad *adoption) judge(it item) {
 	sh := ad.sh
 	h, ok := sh.sound(it)
@@ -349,27 +353,13 @@ func (ad *adoption) judge(it item) {
 		return
 	}
 	ad.seqMax = max(ad.seqMax, seq)
-	if other := sh.find(Key{Hash: h, Bytes: it.key()}); other != 0 {
-		// A page move that was cut short leaves an item twice, alike.
-		if !newer(it, sh.item(other)) {
-			ad.reject(it)
-			return
-		}
-		sh.idx.replace(h, other, it.r)
-		ad.reject(sh.item(other))
-	} else if !sh.idx.insert(h, it.r) {
-		ad.reject(it)
-		return
-	}
+	ad.place(h, it.r)
 	if it.tag&chained != 0 {
 		for p := it.firstPiece(); p != 0; p = sh.a.Next(p) {
 			ad.owner[p] = it.r
 		}
 	}
 }
-
-// newer reports whether a was certainly stored after b.
-func newer(a, b item) bool { return (a.tag|b.tag)&explicitCAS == 0 && a.cas() > b.cas() }
 
 func (ad *adoption) reject(it item) {
 	it.setTag(slab.MakeTag(slab.StatePending, 0))

@@ -35,13 +35,9 @@ func (ad *adoption) takeOrder() {
 			if it.tag.State() < slab.StateItem {
 				continue
 			}
-			p := placed{r: it.r, idle: it.idleSeconds(second)}
-			if it.tag&explicitCAS == 0 {
-				p.seq = it.cas()
-			}
 			of := lists[lru.SegmentOf(it.tag)]
 			c := sh.orderClass(it)
-			of[c] = append(of[c], p)
+			of[c] = append(of[c], placed{uint64(it.idleSeconds(second))<<placedAgeBits | ad.age(it), it.r})
 		}
 	}
 	var refs []slab.Ref
@@ -61,14 +57,26 @@ func (ad *adoption) takeOrder() {
 	ad.lists.Linked()
 }
 
-// placed is what the place of an item in its list follows from.
+// placed is what the place of an item in its list follows from:
+//
+//	bits  0-39  stores since it was stored
+//	bits 40-63  seconds since it was accessed
 type placed struct {
-	r    slab.Ref
-	idle uint32
-	seq  uint64
+	order uint64
+	r     slab.Ref
+}
+
+const placedAgeBits = 40
+
+// age is how many stores ago it was stored, as far as its CAS tells and a
+// placed can say.
+func (ad *adoption) age(it item) uint64 {
+	const most = 1<<placedAgeBits - 1
+	if it.tag&explicitCAS != 0 {
+		return most
+	}
+	return min(ad.seqMax-it.cas()/uint64(len(ad.sh.s.shards)), most)
 }
 
 // compare puts what was accessed last first.
-func (p placed) compare(q placed) int {
-	return cmp.Or(cmp.Compare(p.idle, q.idle), cmp.Compare(q.seq, p.seq), cmp.Compare(p.r, q.r))
-}
+func (p placed) compare(q placed) int { return cmp.Compare(p.order, q.order) }
