@@ -129,7 +129,12 @@ func (a *Arena) Adopted() {
 		if p.class == none {
 			continue
 		}
-		if int(p.carved) < a.table.PerPage(int(p.class)) {
+		k := &a.classes[p.class]
+		switch {
+		case int(p.carved) == a.table.PerPage(int(p.class)):
+		case k.carve == 0:
+			k.carve = n
+		default:
 			a.carveRest(n)
 		}
 		if p.used == 0 {

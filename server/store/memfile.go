@@ -60,13 +60,14 @@ type settings struct {
 	classSum     uint32 // CRC of their sizes
 	noCAS        bool
 	checksums    bool
+	compat       bool // CompatSlabs
 }
 
 func (c *Config) settings(t *slab.Classes) settings {
 	st := settings{
 		limitBytes: uint64(c.LimitBytes), itemMaxBytes: uint64(c.ItemMaxBytes),
 		shards: uint32(c.Shards), pageBytes: uint32(c.PageBytes),
-		classes: uint32(t.Len()), noCAS: c.NoCAS, checksums: c.ItemChecksums,
+		classes: uint32(t.Len()), noCAS: c.NoCAS, checksums: c.ItemChecksums, compat: c.CompatSlabs,
 	}
 	var sizes []byte
 	for i := range t.Len() {
@@ -96,7 +97,8 @@ func (st *settings) differs(want *settings) string {
 		return fmt.Sprintf("it was made for %d bytes of items, not %d", st.limitBytes, want.limitBytes)
 	case st.itemMaxBytes != want.itemMaxBytes:
 		return fmt.Sprintf("it was made for items of at most %d bytes, not %d", st.itemMaxBytes, want.itemMaxBytes)
-	case st.shards != want.shards || st.pageBytes != want.pageBytes || st.classes != want.classes || st.classSum != want.classSum:
+	case st.shards != want.shards || st.pageBytes != want.pageBytes || st.classes != want.classes || st.classSum != want.classSum ||
+		st.compat != want.compat:
 		return "it was made with other slab classes"
 	case st.noCAS != want.noCAS:
 		return "it was made with CAS " + yes[!st.noCAS]
@@ -114,7 +116,7 @@ func (st *settings) append(b []byte, run uint64) []byte {
 	b = le.AppendUint64(b, run)
 	b = le.AppendUint64(b, st.limitBytes)
 	b = le.AppendUint64(b, st.itemMaxBytes)
-	for _, n := range []uint32{st.shards, st.pageBytes, st.classes, st.classSum, number(st.noCAS), number(st.checksums)} {
+	for _, n := range []uint32{st.shards, st.pageBytes, st.classes, st.classSum, number(st.noCAS), number(st.checksums), number(st.compat)} {
 		b = le.AppendUint32(b, n)
 	}
 	return le.AppendUint32(b, crc32.Checksum(b, castagnoli))
@@ -128,7 +130,7 @@ func number(b bool) uint32 {
 }
 
 // superLen is how many bytes of the superblock are used.
-const superLen = 8 + 4 + 3*8 + 6*4 + 4
+const superLen = 8 + 4 + 3*8 + 7*4 + 4
 
 // parseSuper reads a superblock.
 func parseSuper(b []byte) (st settings, run uint64, ok bool) {
@@ -142,7 +144,7 @@ func parseSuper(b []byte) (st settings, run uint64, ok bool) {
 		limitBytes: le.Uint64(b[20:]), itemMaxBytes: le.Uint64(b[28:]),
 		shards: le.Uint32(b[36:]), pageBytes: le.Uint32(b[40:]),
 		classes: le.Uint32(b[44:]), classSum: le.Uint32(b[48:]),
-		noCAS: le.Uint32(b[52:]) != 0, checksums: le.Uint32(b[56:]) != 0,
+		noCAS: le.Uint32(b[52:]) != 0, checksums: le.Uint32(b[56:]) != 0, compat: le.Uint32(b[60:]) != 0,
 	}
 	return st, run, st.plausible()
 }

@@ -94,7 +94,7 @@ func (m *metadata) fits(st *settings) bool {
 		return false
 	}
 	for i := range m.shards {
-		if sm := &m.shards[i]; len(sm.classes) != int(st.classes)+chainedClasses || sm.seq > casSeqMax {
+		if sm := &m.shards[i]; len(sm.classes) != int(st.classes)+chainedClasses || sm.seq > casMax/uint64(st.shards) {
 			return false
 		}
 	}

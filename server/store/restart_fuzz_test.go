@@ -58,7 +58,7 @@ var theImage = sync.OnceValues(func() (*image, error) {
 		s.Get(key(k), &GetOptions{}, noon, nil)
 	}
 	s.Notice(key("nothing"), 9, false, noon)
-	s.HideBuckets([]int{key("key3").bucket()}, noon)
+	s.HideBuckets([]int{key("key3").Bucket()}, noon)
 	if err := s.Save(); err != nil {
 		return nil, err
 	}

@@ -187,6 +187,38 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// Memory that is divided in another way comes back, too.
+func TestRestartGeometries(t *testing.T) {
+	for name, c := range map[string]Config{
+		"-f":                {LimitBytes: 1 << 20, PageBytes: 16 << 10, GrowthFactor: 1.5},
+		"-f with checksums": {LimitBytes: 1 << 20, PageBytes: 16 << 10, GrowthFactor: 1.5, ItemChecksums: true},
+		"compat_slabs":      {LimitBytes: 4 << 20, CompatSlabs: true},
+		"compat, checksums": {LimitBytes: 4 << 20, CompatSlabs: true, ItemChecksums: true, NoCAS: true},
+	} {
+		for _, crash := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, "/crash=", crash), func(t *testing.T) {
+				c := c
+				c.File, c.Recover, c.Now = filepath.Join(t.TempDir(), "items"), true, noon
+				s, err := Open(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.fill(t, 200)
+				for i := range 6 { // more classes than there are pages: some are beyond the limit
+					s.mustSet(t, fmt.Sprint("large", i), strings.Repeat("v", 1000<<i), SetOptions{}, noon)
+				}
+				want := s.checkTold(t, 200)
+				s = reopen(t, s, crash, noon)
+				s = reopen(t, s, !crash, noon)
+				defer s.Close()
+				if got := s.checkTold(t, 200); got != want || got == 0 {
+					t.Errorf("%d items, want %d", got, want)
+				}
+			})
+		}
+	}
+}
+
 // A flush, done or due, holds over stop and crash.
 func TestRestartFlush(t *testing.T) {
 	for _, crash := range []bool{false, true} {

@@ -134,6 +134,12 @@ func (s *Store) open(c Config) error {
 	if c.ChunkMin == 0 {
 		c.ChunkMin = chunkMinDefault
 	}
+	if err := c.Tenants.validate(); err != nil {
+		return err
+	}
+	if err := c.Fresh.Validate(); err != nil {
+		return err
+	}
 	if c.CompatSlabs {
 		c.withCompat()
 	}
@@ -163,12 +169,6 @@ func (s *Store) open(c Config) error {
 	}
 	if c.CompatSlabs && c.LimitBytes > slab.ArenaMaxBytes/2 {
 		return fmt.Errorf("store: limit of %d bytes: want at most %d with memcached's slabs", c.LimitBytes, slab.ArenaMaxBytes/2)
-	}
-	if err := c.Tenants.validate(); err != nil {
-		return err
-	}
-	if err := c.Fresh.Validate(); err != nil {
-		return err
 	}
 	s.cfg = c
 	s.mask = uint32(c.Shards - 1)
