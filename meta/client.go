@@ -151,6 +151,8 @@ func (r *Request) appendFlags(dst []byte) []byte {
 			dst = r.appendFresh(dst, c)
 		case 'P':
 			dst = r.Route.appendTo(dst)
+		case 'L':
+			dst = r.Route.appendNumber(dst)
 		case 'M':
 			switch {
 			case r.Verb != VerbMetaArith:

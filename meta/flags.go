@@ -117,7 +117,9 @@ func (r *Request) parseFlags(w *words, key []byte) Error {
 		ok := true
 		arg := word[1:]
 		switch c {
-		case 'v', 'k', 'c', 'f', 's', 't', 'h', 'l', 'u', 'x', 'I', 'L', 'y', 'a':
+		case 'v', 'k', 'c', 'f', 's', 't', 'h', 'l', 'u', 'x', 'I', 'y', 'a':
+		case 'L':
+			r.Route.parseNumber(arg)
 		case 'P':
 			r.Route.parse(arg) // one that means nothing to us means nothing, as in memcached
 		case 'q':
@@ -224,7 +226,7 @@ func (r *Request) setMode(letter byte) Error {
 		case 'R':
 			r.Mode = ModeReplace
 		case 'V', 'N':
-			if !r.Has.Has('G') {
+			if !r.Has.Has('G') && !(letter == 'N' && r.Route.Copy) {
 				return ErrSetMode // as memcached, which has no such mode
 			}
 			if r.Mode = ModeRevalidate; letter == 'N' {

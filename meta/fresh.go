@@ -119,6 +119,7 @@ func (r *Request) checkFresh(mode byte) Error {
 			return ErrNone // y and a mean nothing here
 		case has&^(besideSet|freshReturns) != 0, !has.Has('Y'), has.Has('G') && !has.Has('A'):
 			return ErrInvalidFlag
+		case has.Has('M') && mode == 'N' && r.Route.Copy:
 		case has.Has('M') && !(has.Has('G') && (mode == 'V' || mode == 'N')):
 			return ErrInvalidFlag
 		case r.Fresh.Version == 0 && mode != 'N', has.Has('M') && r.ValueLen != 0:

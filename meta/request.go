@@ -219,7 +219,7 @@ func (r *Request) Reset() {
 	if r.Has&freshFlags != 0 {
 		r.Fresh = Freshness{}
 	}
-	if r.Has.Has('P') {
+	if r.Has&(Letter('P')|Letter('L')) != 0 {
 		r.Route = Route{}
 	}
 	r.Op, r.Verb, r.Mode = OpNone, VerbNone, ModeSet

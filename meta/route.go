@@ -12,6 +12,11 @@ type Route struct {
 	Epoch uint64 // of the client's map
 	Copy  bool   // a copy will do
 
+	// Of L, where a copy is told something: it is the Sequence-th thing of the
+	// bucket in Stream.
+	Numbered         bool
+	Stream, Sequence uint64
+
 	// What a server adds to its answer.
 	Newer  uint64 // epoch of its map, where that is newer than the client's; else 0
 	AsCopy bool   // the answer comes from a copy: it is stale, whatever it is
@@ -26,6 +31,24 @@ func (t *Route) parse(arg []byte) {
 		return
 	}
 	t.Known, t.Epoch, t.Copy = true, epoch, more
+}
+
+// parseNumber reads "stream.sequence" of L, which has other meanings elsewhere.
+func (t *Route) parseNumber(arg []byte) {
+	stream, sequence, _ := bytes.Cut(arg, []byte{'.'})
+	a, okA := ParseUint64(stream)
+	b, okB := ParseUint64(sequence)
+	if okA && okB && len(stream) > 0 && len(sequence) > 0 {
+		t.Numbered, t.Stream, t.Sequence = true, a, b
+	}
+}
+
+func (t *Route) appendNumber(dst []byte) []byte {
+	if !t.Numbered {
+		return dst
+	}
+	dst = strconv.AppendUint(dst, t.Stream, 10)
+	return strconv.AppendUint(append(dst, '.'), t.Sequence, 10)
 }
 
 func (t *Route) appendTo(dst []byte) []byte {

@@ -89,6 +89,7 @@ func fillOf(f *store.Fill, r *meta.Request) *store.Fill {
 		t, ok := store.ParseToken(r.Fresh.Token())
 		f.Token, f.BadToken = t, !ok
 	}
+	f.FromOwner = r.Route.AsCopy
 	switch r.Mode {
 	case meta.ModeRevalidate:
 		f.Kind = store.FillRevalidate

@@ -134,6 +134,8 @@ type node struct {
 	conflict  atomic.Pointer[conflict]
 	look      chan struct{} // wakes peer checks
 
+	copies copies
+
 	gathering atomic.Int64 // bytes of values that are to be sent on
 
 	relayed, relayFailed, moved, movedHere   atomic.Uint64
@@ -156,6 +158,7 @@ func newNode(s *Server, c ClusterConfig) (*node, error) {
 		c.Misrouted = MisroutedForward
 	}
 	n := &node{srv: s, cfg: c, peers: make(map[string]*link.Link), look: make(chan struct{}, 1)}
+	n.copies.node = n
 	if c.DataDir == "" {
 		return n, nil
 	}
@@ -561,6 +564,10 @@ func (s *Server) appendClusterStats(dst []byte) []byte {
 	l.num("relay_failures", n.relayFailed.Load())
 	l.num("moved", n.moved.Load())
 	l.num("copy_reads", n.copyReads.Load())
+	l.num("copies_sent", n.copies.sent.Load())
+	l.num("copies_unsent", n.copies.unsent.Load())
+	l.num("copies_received", n.copies.got.Load())
+	l.num("copy_gaps", n.copies.gaps.Load())
 	return append(l, statsEnd...)
 }
 

@@ -35,6 +35,10 @@ func (s *session) routeOf(w *worker, r *meta.Request, key []byte) (v *view, b in
 		n.copyReads.Add(1)
 		t.AsCopy = true
 		return v, b, routeHere
+	case t.Known && t.Copy && t.Numbered && role == roleCopy && (r.Op == meta.OpSet || r.Op == meta.OpDelete):
+		n.copies.received(b, t)
+		t.AsCopy = true
+		return v, b, routeHere
 	case t.Known:
 		return v, b, routeMoved
 	}

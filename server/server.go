@@ -250,6 +250,7 @@ func (s *Server) start(ctx context.Context) error {
 	s.chores.Go(func() { s.watch.run(s.stop) })
 	if s.node != nil {
 		s.chores.Go(func() { s.node.watch(background) })
+		s.chores.Go(func() { s.node.copies.run(background) })
 	}
 	if s.cfg.IdleSeconds > 0 {
 		s.chores.Go(s.kickIdleConns)

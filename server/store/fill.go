@@ -52,6 +52,10 @@ func (sh *shard) commitFill(it item, k Key, o *SetOptions, now Time) SetResult {
 			it.setTag(it.tag | stale | winSent)
 		}
 	}
+	sh.noteChange(k)
+	if f.Version < floor { // from the owner, whose value is stale
+		it.setTag(it.tag | stale | winSent)
+	}
 	it.setExtra(&n, Time(sh.s.fresh.offset.Load()))
 	if o.Observer != nil {
 		sh.tellFresh(o.Observer, k, now, Event{
@@ -80,6 +84,15 @@ func (sh *shard) judge(k Key, f *Fill, x *extra, found bool, now Time) (*record,
 	}
 	at, slack := sh.deadlineTime(now), 2*Time(fr.cfg.SkewMaxMillis)
 	floor, _ := sh.floorOf(k)
+	if f.FromOwner {
+		switch {
+		case f.Hard != 0 && f.Hard <= at:
+			return nil, ReasonPast
+		case found && f.Version < x.version:
+			return nil, ReasonFloor
+		}
+		return nil, ReasonNone
+	}
 	switch {
 	case fr.untrusted.Load() && f.Deadlines != Deadlines{}:
 		return rec, ReasonClock
@@ -161,6 +174,7 @@ func (sh *shard) revalidate(it item, rec *record, f *Fill, o *SetOptions, now Ti
 	it.setExtra(&x, Time(sh.s.fresh.offset.Load()))
 	sh.noteExpiry(it)
 	it.setTag(it.tag &^ (stale | winSent))
+	sh.noteChange(Key{sh.HashOf(it.r), it.key()})
 	sh.fresh.Revalidations++
 	if o.Observer != nil {
 		sh.tellFresh(o.Observer, Key{Bytes: it.key()}, now, Event{
@@ -225,6 +239,7 @@ func (sh *shard) leaveFloor(it item, h uint64) {
 // token survives it, but the floor does.
 func (sh *shard) supersede(k Key, it item, now Time) {
 	sh.endToken(k, now)
+	sh.noteIfVersioned(k)
 	floor, raised := sh.takeFloor(k)
 	switch {
 	case floor == 0:
@@ -242,6 +257,7 @@ func (sh *shard) supersede(k Key, it item, now Time) {
 // left of the value was read when it was read, so its deadlines stay.
 func (sh *shard) unversion(it item, k Key, now Time) {
 	sh.endToken(k, now)
+	sh.noteIfVersioned(k)
 	if it.tag&hasExtra != 0 {
 		x := it.extra()
 		it.setExtra(&extra{floor: x.floor, raised: x.raised, ttl: x.ttl, Deadlines: x.Deadlines}, Time(sh.s.fresh.offset.Load()))

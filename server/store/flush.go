@@ -33,6 +33,7 @@ func (sh *shard) enter(now Time) {
 func (sh *shard) flush() {
 	sh.flushAt = 0
 	sh.flushed = sh.casOf(sh.seq)
+	sh.noteAllChanged()
 	sh.keepMarks()
 	sh.endTokens()
 	sh.sweepAll()

@@ -195,6 +195,10 @@ type Fill struct {
 	BadToken bool // the token could not be read: it is of no start
 	Version  uint64
 	Deadlines
+
+	// FromOwner says that this is what the owner of the key has, for a copy of
+	// it: judged by its version alone, which may be the one that is stored.
+	FromOwner bool
 }
 
 // Ask is what a lookup wants to know beyond the value, and what it is told.
@@ -386,6 +390,8 @@ type freshShard struct {
 	unknownUntil Time       // floors are unknown until then, whatever was dropped
 	owned        *ownership // nil: no bucket has ever changed its owner
 	filling      uint64     // hash of the key that room is being made for by a fill, 0 none
+
+	changes *keyChanges // nil: nobody wants to know
 
 	now    Time // of the request under way
 	random *rand.Rand

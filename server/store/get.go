@@ -232,6 +232,7 @@ func (s *Store) Delete(k Key, o *DeleteOptions, now Time) Status {
 	defer sh.mu.Unlock()
 	if sh.usesFresh() {
 		sh.endToken(k, now)
+		sh.noteIfVersioned(k)
 	}
 	it, found := sh.live(k, now, o.Observer)
 	if !found {

@@ -27,6 +27,9 @@ func (s *Store) NoticeObserved(k Key, version uint64, takedown bool, now Time, o
 		sh.endToken(k, now)
 		sh.fresh.Raises++
 	}
+	if newer || found {
+		sh.noteChange(k)
+	}
 	switch {
 	case !found || x.version >= version:
 	case takedown || x.absent:

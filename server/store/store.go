@@ -101,6 +101,8 @@ type Store struct {
 
 	fresh freshness
 
+	spareChanges []byte // for Changes, which one goroutine calls
+
 	automove  atomic.Bool   // pages move to where they earn most
 	noSweep   atomic.Bool   // Background leaves what has expired alone
 	maintains atomic.Bool   // what it frees counts as reclaimed, see SetSweep

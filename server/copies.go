@@ -1,0 +1,248 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quarrycache/quarry/cluster/bucket"
+	"github.com/quarrycache/quarry/cluster/link"
+	"github.com/quarrycache/quarry/meta"
+	"github.com/quarrycache/quarry/server/store"
+)
+
+// The owner of a bucket tells the nodes that have copies of it what becomes of
+// its versioned keys: values, known absences and floors, as they are when they
+// are sent. What it tells is numbered, for each bucket, in a stream that begins
+// anew with each start of the owner. A number that is missing makes the copy
+// drop the bucket: what it did not hear may have made anything in it old. So
+// nothing waits for a copy, and a copy that was away is never believed.
+//
+//	ms <key> <len> Y<version> A<deadlines> F T P<epoch>,c L<stream>.<number>   a value
+//	ms <key> 0 MN Y<version> A<deadlines> P<epoch>,c L…                        no such row
+//	md <key> I Y<floor> P<epoch>,c L…                                          a floor
+//	md <key> P<epoch>,c L…                                                     nothing with a version
+type copies struct {
+	node   *node
+	stream uint64 // of this start
+	next   [bucket.Count]uint64
+
+	mu   sync.Mutex // all below
+	from [bucket.Count]heard
+
+	sent, unsent, got, gaps atomic.Uint64
+}
+
+// heard is what a copy has been told of a bucket last.
+type heard struct{ stream, number uint64 }
+
+const (
+	// copiesTick is how often changes are sent.
+	copiesTick = 5 * time.Millisecond
+	// copiesTimeout is how long a copy may take to answer.
+	copiesTimeout = time.Second
+	// copiesBatchBytes and copiesBatchMax bound what is sent at once.
+	copiesBatchBytes = 1 << 20
+	copiesBatchMax   = 1024
+)
+
+// run sends changes until ctx ends.
+func (c *copies) run(ctx context.Context) {
+	c.stream = rand.Uint64() >> 1
+	tick := time.NewTicker(copiesTick)
+	defer tick.Stop()
+	tracking := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		v := c.node.now.Load()
+		if want := v != nil && v.member && v.m.CopiesWanted > 0; want != tracking {
+			tracking = want
+			c.node.srv.store.TrackChanges(want)
+		}
+		if tracking {
+			c.send(ctx, v)
+		}
+	}
+}
+
+// outbox is what is to be sent to one node.
+type outbox struct {
+	addr  string
+	calls []*link.Call
+	bytes int
+}
+
+// send sends what has changed to those who have copies.
+func (c *copies) send(ctx context.Context, v *view) {
+	boxes := make(map[bucket.NodeIndex]*outbox)
+	seen := make(map[string]bool)
+	c.node.srv.store.Changes(func(key []byte) {
+		b := bucket.Of(key)
+		if v.roles[b] != roleOwner || len(v.m.Buckets[b].Copies) == 0 || seen[string(key)] {
+			return
+		}
+		seen[string(key)] = true
+		c.tell(ctx, v, boxes, b, key)
+	}, func(b int) {
+		if v.roles[b] == roleOwner {
+			c.next[b]++ // the next thing that is told has a gap before it
+			c.tell(ctx, v, boxes, b, keyIn(b))
+		}
+	})
+	for _, box := range boxes {
+		c.flush(ctx, box)
+	}
+}
+
+// keyIn is a key in bucket b that nobody uses, to tell of the bucket itself.
+func keyIn(b int) []byte {
+	for i := 0; ; i++ {
+		if key := fmt.Appendf(nil, "\x00bucket%d", i); bucket.Of(key) == b {
+			return key
+		}
+	}
+}
+
+// tell puts the state of key into the boxes of those who have copies of it.
+func (c *copies) tell(ctx context.Context, v *view, boxes map[bucket.NodeIndex]*outbox, b int, key []byte) {
+	s := c.node.srv
+	k := store.KeyOf(key)
+	state := copyState{}
+	floor, st := s.store.State(k, s.now(), &state)
+	held := st == store.OK && state.version > 0 || st == store.OK && state.absent
+	for _, to := range v.m.Buckets[b].Copies {
+		box := boxes[to]
+		if box == nil {
+			box = &outbox{addr: v.m.Nodes[to].Addr}
+			boxes[to] = box
+		}
+		number := c.next[b]
+		add := func(verb meta.Verb, op meta.Op, flags string, value []byte) {
+			number++
+			call := link.NewCall()
+			q := &call.Request
+			q.Op, q.Verb, q.Key = op, verb, append([]byte(nil), key...)
+			q.Binary = !meta.ValidTextKey(key)
+			q.AddFlags(flags + "PL")
+			q.Route = meta.Route{Known: true, Epoch: uint64(v.m.Epoch), Copy: true, Numbered: true, Stream: c.stream, Sequence: number}
+			call.Value = value
+			state.fill(q)
+			box.calls = append(box.calls, call)
+			box.bytes += len(value) + len(key)
+		}
+		switch {
+		case held && state.absent:
+			add(meta.VerbMetaSet, meta.OpSet, state.with("YM"), nil)
+			box.calls[len(box.calls)-1].Request.Mode = meta.ModeAbsent
+		case held:
+			add(meta.VerbMetaSet, meta.OpSet, state.with("YFT"), state.value)
+		case floor == 0:
+			add(meta.VerbMetaDelete, meta.OpDelete, "", nil)
+		}
+		if floor > 0 && (!held || floor > state.version) {
+			add(meta.VerbMetaDelete, meta.OpDelete, "IY", nil)
+			box.calls[len(box.calls)-1].Request.Fresh = meta.Freshness{Version: floor}
+			if !held {
+				// The value that the copy may have, if any, had no place here.
+				add(meta.VerbMetaDelete, meta.OpDelete, "Y", nil)
+				box.calls[len(box.calls)-1].Request.Fresh = meta.Freshness{Version: floor}
+			}
+		}
+		if len(box.calls) >= copiesBatchMax || box.bytes >= copiesBatchBytes {
+			c.flush(ctx, box)
+		}
+		if to == v.m.Buckets[b].Copies[len(v.m.Buckets[b].Copies)-1] {
+			c.next[b] = number
+		}
+	}
+}
+
+// flush sends what is in box. What a copy does not take it will miss by its
+// number.
+func (c *copies) flush(ctx context.Context, box *outbox) {
+	if len(box.calls) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, copiesTimeout)
+	defer cancel()
+	l := c.node.peer(box.addr)
+	if err := l.Send(box.calls...); err != nil {
+		c.unsent.Add(uint64(len(box.calls)))
+		for _, call := range box.calls {
+			call.Free()
+		}
+	} else {
+		for _, call := range box.calls {
+			switch err := call.Wait(ctx); {
+			case err == nil:
+				c.sent.Add(1)
+				call.Free()
+			case err == ctx.Err():
+				c.unsent.Add(1) // it was left, and is not ours any more
+			default:
+				c.unsent.Add(1)
+				call.Free()
+			}
+		}
+	}
+	box.calls, box.bytes = box.calls[:0], 0
+}
+
+// copyState is what a key has that a copy is told.
+type copyState struct {
+	version   uint64
+	deadlines meta.Deadlines
+	absent    bool
+	flags     uint32
+	ttl       int64
+	value     []byte
+}
+
+// VisitItem takes the state of an item.
+func (c *copyState) VisitItem(it *store.Item) {
+	c.version, c.absent, c.flags, c.ttl = it.Version, it.Absent, it.Flags, it.TTL
+	c.deadlines = meta.Deadlines{Hard: uint64(it.Hard), Soft: uint64(it.Soft), Read: uint64(it.Read)}
+	if it.Version > 0 && !it.Absent {
+		c.value = it.AppendValue(nil)
+	}
+}
+
+// with adds A to flags, where there are deadlines.
+func (c *copyState) with(flags string) string {
+	if c.deadlines.Hard != 0 {
+		flags += "A"
+	}
+	return flags
+}
+
+// fill says it in q.
+func (c *copyState) fill(q *meta.Request) {
+	q.Fresh.Version, q.Fresh.Deadlines, q.ClientFlags = c.version, c.deadlines, c.flags
+	if q.TTL = max(c.ttl, 0); c.ttl == 0 {
+		q.TTL = -1 // it ends this second
+	}
+}
+
+// received checks the number of what this node is told as a copy of bucket b,
+// and drops the bucket when there is one missing before it.
+func (c *copies) received(b int, t *meta.Route) {
+	c.got.Add(1)
+	c.mu.Lock()
+	h := &c.from[b]
+	follows := h.stream == t.Stream && h.number+1 == t.Sequence
+	first := h.stream == 0
+	*h = heard{t.Stream, t.Sequence}
+	c.mu.Unlock()
+	if follows || first {
+		return
+	}
+	c.gaps.Add(1)
+	c.node.srv.store.HideBuckets([]int{b}, c.node.srv.now())
+}
