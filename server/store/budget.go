@@ -123,6 +123,9 @@ func (b *budget) take(c GrantClass, now, ends Time) (waitMillis int64) {
 	}
 	w.take()
 	b.out++
+	if b.adapt != nil && b.out >= b.adapt.limit() {
+		b.adapt.fullAt = now
+	}
 	b.ends[max(ends, b.now+1)%endsMillis]++
 	return 0
 }
@@ -203,14 +206,16 @@ func (f *fillTimes) note(took Time) {
 
 // adapter finds how many tokens may be out by the times that fills take, as
 // TCP finds its window (additive increase, multiplicative decrease): while
-// fills are about as fast as they have been, one more for each round of them;
-// when they take twice as long, a part less, once a round. So a source that
-// becomes slow sees no more questions at once than it did, and then fewer.
+// fills are about as fast as they have been, and as many are out as may be, one
+// more for each round of them; when they take twice as long, a part less, once a
+// round. So a source that becomes slow sees no more questions at once than it did,
+// and then fewer.
 type adapter struct {
 	limitNow float64
 	base     float64 // ms of a fill when the source is well
 	recent   float64 // ms of the last fills
 	cutAt    Time
+	fullAt   Time // as many were out as may be
 }
 
 const (
@@ -243,7 +248,9 @@ func (a *adapter) filled(took, now Time) {
 	a.base += (ms - a.base) * weight
 	switch {
 	case a.recent <= a.base*adaptSlow:
-		a.limitNow = min(a.limitNow+1/a.limitNow, adaptMax)
+		if now-a.fullAt <= Time(a.recent) {
+			a.limitNow = min(a.limitNow+1/a.limitNow, adaptMax)
+		}
 	default:
 		a.cut(now)
 	}
