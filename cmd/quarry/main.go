@@ -22,6 +22,16 @@ type cli struct {
 	Cluster clusterCommands `cmd:"" help:"Look at the map of a cluster, and change it."`
 	Control controlCommand  `cmd:"" help:"Run the control plane of a cluster: it keeps the map, and watches the nodes."`
 
+	Where  whereCommand  `cmd:"" help:"Say which node of a cluster has a key."`
+	Get    getCommand    `cmd:"" help:"Print the value of a key."`
+	Set    setCommand    `cmd:"" help:"Store a value."`
+	Delete deleteCommand `cmd:"" help:"Delete a key."`
+	Mg     mgCommand     `cmd:"" help:"Send a meta get, and print the reply."`
+	Ms     msCommand     `cmd:"" help:"Send a meta set, and print the reply."`
+	Md     mdCommand     `cmd:"" help:"Send a meta delete, and print the reply."`
+	Ma     maCommand     `cmd:"" help:"Send a meta arithmetic, and print the reply."`
+	Top    topCommand    `cmd:"" help:"Watch the nodes of a cluster, or servers, at work."`
+
 	Passwd passwdCommand `cmd:"" help:"Make a line of the file of users for quarryd -S. The password is asked for, or read from a pipe."`
 
 	Version    versionCommand    `cmd:"" help:"Print the version."`

@@ -153,6 +153,9 @@ func (w *wire) ask(request []byte) (*meta.Reply, error) {
 	return w.next()
 }
 
+// errRefused says that a server answered, and does not do what it was asked.
+var errRefused = errors.New("refused")
+
 // stats are the pairs that stats gives, in their order.
 func (w *wire) stats(what string) ([][2]string, error) {
 	if err := w.send([]byte(strings.TrimSpace("stats "+what) + "\r\n")); err != nil {
@@ -167,7 +170,7 @@ func (w *wire) stats(what string) ([][2]string, error) {
 		case rep.Code == meta.CodeEnd:
 			return pairs, nil
 		case rep.Code != meta.CodeStat:
-			return nil, fmt.Errorf("quarry: %s: stats %s: %s %s", w.addr, what, rep.Code, rep.Text)
+			return nil, fmt.Errorf("quarry: %s: stats %s: %w: %s %s", w.addr, what, errRefused, rep.Code, rep.Text)
 		}
 		name, value, _ := strings.Cut(string(rep.Text), " ")
 		pairs = append(pairs, [2]string{name, value})
@@ -204,3 +207,6 @@ func (f *wireFlags) mapOf(ctx context.Context, n bucket.Node) (*bucket.Map, erro
 	defer w.close()
 	return w.config()
 }
+
+// raw is the reply that came last, as it came.
+func (w *wire) raw() []byte { return w.buf[:w.used] }
