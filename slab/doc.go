@@ -17,6 +17,10 @@
 // links items with them). So a walk over a page, chunk by chunk, knows at
 // each step what it has before it.
 //
+// A [File] is memory that outlives the process. An arena in it keeps a [Ledger]
+// of which class each page is of, and can be made anew from what is there: see
+// [Arena.Adopt].
+//
 // Invariants, recounted by [Arena.Check]:
 //
 //  1. A page belongs to at most one class, and its chunks do not overlap.

@@ -14,6 +14,10 @@
 //	                             │        └───► links of the order
 //	                             └ 12 tags and refs in a cache line
 //
+// With Config.File items outlive the process: [Store.Save] writes what is not
+// in them, and the next [Open] takes over what it finds, as [Store.Restart]
+// says.
+//
 // What holds everywhere (see [Store.Check] for what can be recounted):
 //
 //  1. A value becomes visible when it is whole, in one step, and until then
