@@ -217,6 +217,9 @@ func (o *Order) Hit(c int, r slab.Ref, t slab.Tag, h uint64) slab.Tag {
 	return hit
 }
 
+// Prefetch brings what Hit and Miss look at for hash h into the cache.
+func (o *Order) Prefetch(h uint64) { o.sketch.mem.Prefetch(o.sketch.block(spread(h))) }
+
 // isNew reports whether item r is among the half of all that was stored last:
 // in a flat order a first read is forgiven then, as in the window.
 func (o *Order) isNew(r slab.Ref) bool { return 2*o.of.AgeOf(r) <= uint64(o.n) }

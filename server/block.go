@@ -62,7 +62,7 @@ func (s *session) store(w *worker, in []byte) (n int) {
 	}
 	o.Observer = w.observer
 	if n = r.ValueLen; len(in) >= n+2 && in[n] == '\r' && in[n+1] == '\n' {
-		res := s.srv.store.Set(store.KeyOf(r.Key), in[:n], &o, w.now)
+		res := s.srv.store.Set(w.keyOf(r.Key), in[:n], &o, w.now)
 		w.stored(r, res)
 		return n + 2
 	}

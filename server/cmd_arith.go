@@ -27,7 +27,7 @@ func (s *session) arith(w *worker) {
 	if r.Before('N', 'T') {
 		o.VivifyExpiry = o.Expiry // the last one counts
 	}
-	if st := s.srv.store.Arith(store.KeyOf(r.Key), &o, w.now, (*numberShower)(w)); st != store.OK {
+	if st := s.srv.store.Arith(w.keyOf(r.Key), &o, w.now, (*numberShower)(w)); st != store.OK {
 		w.answer(r, st, nil)
 	}
 }

@@ -27,6 +27,6 @@ func (s *session) delete(w *worker) {
 		o.HasNewCAS, o.NewCAS = r.Has.Has('E'), r.NewCAS
 		o.Flags = r.ClientFlags
 	}
-	st := s.srv.store.Delete(store.KeyOf(r.Key), &o, w.now)
+	st := s.srv.store.Delete(w.keyOf(r.Key), &o, w.now)
 	w.answer(r, st, nil)
 }

@@ -18,7 +18,7 @@ func (s *session) get(w *worker, key []byte) bool {
 	o.NoWin = true
 	o.Observer = w.observer
 	w.noRoom = false
-	st := s.srv.store.Get(store.KeyOf(key), &o, w.now, (*valueShower)(w))
+	st := s.srv.store.Get(w.keyOf(key), &o, w.now, (*valueShower)(w))
 	if s.srv.prefixes.on.Load() {
 		s.srv.prefixes.get(key, st == store.OK)
 	}
@@ -75,7 +75,7 @@ func (s *session) touch(w *worker) {
 		Touch: true, NoWin: true, Expiry: store.Expiry(int64(r.TTL), w.now),
 		Observer: w.observer,
 	}
-	st := s.srv.store.Get(store.KeyOf(r.Key), &o, w.now, nil)
+	st := s.srv.store.Get(w.keyOf(r.Key), &o, w.now, nil)
 	w.answer(r, st, nil)
 }
 
@@ -93,7 +93,7 @@ func (s *session) metaGet(w *worker) {
 		}
 	}
 	w.noRoom = false
-	st := s.srv.store.Get(store.KeyOf(r.Key), &o, w.now, (*metaShower)(w))
+	st := s.srv.store.Get(w.keyOf(r.Key), &o, w.now, (*metaShower)(w))
 	switch {
 	case st != store.OK && o.Ask != nil:
 		w.lookedUp(r)

@@ -132,7 +132,7 @@ func refusalCode(r *meta.Request, why store.Reason) meta.Code {
 // or a grant given back.
 func (s *session) notice(w *worker) {
 	r := &w.req
-	k := store.KeyOf(r.Key)
+	k := w.keyOf(r.Key)
 	if r.Has.Has('Y') {
 		w.answer(r, s.srv.store.NoticeObserved(k, r.Fresh.Version, !r.Has.Has('I'), w.now, w.observer), nil)
 		return

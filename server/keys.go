@@ -147,6 +147,9 @@ func (s *session) getAll(w *worker, line []byte) (n int, e meta.Error) {
 				return len(line), meta.ErrNotOwner
 			}
 		}
+		if len(rest) > 0 && w.ahead.next == w.ahead.n && s.line == nil {
+			s.lookAheadKeys(w, key, rest)
+		}
 		if !s.get(w, key) {
 			return len(line), meta.ErrGetNoMemory
 		}

@@ -153,7 +153,7 @@ func (s *session) packetGet(w *worker) {
 		o.Touch, o.Expiry = true, store.Expiry(r.TTL, w.now)
 	}
 	w.noRoom = false
-	st := s.srv.store.Get(store.KeyOf(r.Key), &o, w.now, (*packetShower)(w))
+	st := s.srv.store.Get(w.keyOf(r.Key), &o, w.now, (*packetShower)(w))
 	switch {
 	case st != store.OK:
 		w.answer(r, st, nil)
@@ -203,7 +203,7 @@ func (s *session) storePacket(w *worker, in []byte) (n int) {
 	setOptions(&o, r, w.now)
 	o.Observer = w.observer
 	if n = r.ValueLen; len(in) >= n {
-		w.stored(r, s.srv.store.Set(store.KeyOf(r.Key), in[:n], &o, w.now))
+		w.stored(r, s.srv.store.Set(w.keyOf(r.Key), in[:n], &o, w.now))
 		return n
 	}
 	s.beginBlock(w, &o)

@@ -35,7 +35,9 @@ type Server struct {
 	watch     watch
 	started   store.Time
 
-	buffers  buffers
+	buffers       buffers
+	aheadItemsMin int // see the constant; tests have none
+
 	batchMax int // requests of one batch: -R, or fewer for want of memory; 0 is no bound
 
 	credentials atomic.Pointer[credentials] // nil without -Y
@@ -151,6 +153,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.buffers.setLimit(int64(d.Extended.ReadBufferMaxBytes), d.Threads)
+	s.aheadItemsMin = aheadItemsMin
 	s.batchMax = d.ReqsPerEvent
 	if n := s.buffers.repliesMax; n > 0 && (s.batchMax == 0 || n < s.batchMax) {
 		s.batchMax = n

@@ -122,6 +122,7 @@ func (s *session) close(r closeReason) {
 // even when nothing is left.
 func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 	in, executed := p, 0
+	w.ahead.begin(len(p))
 	for {
 		if w.out.pending() >= outHighBytes || w.relays.full() {
 			return len(p) - len(in), verdictFull
@@ -139,7 +140,9 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 			if limit := s.srv.batchMax; limit > 0 && executed >= limit {
 				return len(p) - len(in), s.turnOver(w, executed)
 			}
-			executed++
+			if executed++; executed > 1 && len(in) <= w.ahead.until {
+				s.lookAhead(w, in, s.srv.batchMax-executed+1)
+			}
 			if s.phase == phasePacket {
 				in = in[s.readPacket(w, in):]
 			} else {

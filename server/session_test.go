@@ -51,6 +51,7 @@ func newTestPeer(t testing.TB, c Config) *testPeer {
 			t.Error(err)
 		}
 	})
+	srv.aheadItemsMin = 0
 	p := &testPeer{t: t, srv: srv, now: &now}
 	p.s = newSession(srv, &connInfo{listener: new(listener)})
 	t.Cleanup(p.s.end)

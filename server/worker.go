@@ -70,6 +70,8 @@ type worker struct {
 	observer store.Observer // of what requests do; nil: nobody watches
 	tap      tap
 
+	ahead ahead // of the requests of this batch
+
 	noRoom bool // the value just asked for could neither be pinned nor copied
 
 	n      counters // of this batch; published when it ends
@@ -87,6 +89,7 @@ func returnWorker(w *worker) {
 		w.out.buf = nil
 	}
 	w.mayWait = false
+	w.ahead.forget()
 	w.observer, w.tap = nil, tap{}
 	w.relays.drop()
 	workerPool.Put(w)

@@ -58,6 +58,10 @@ func (m *Memory) Bytes(off uint64, n int) []byte {
 	return unsafe.Slice((*byte)(m.at(off, uint64(n))), n)
 }
 
+// Prefetch begins to bring the cache line at off into the cache, for an access
+// that follows soon. It does not wait, and says nothing about off.
+func (m *Memory) Prefetch(off uint64) { prefetch(uintptr(m.base) + uintptr(off)) }
+
 func (m *Memory) setBase(raw []byte) {
 	m.raw = raw
 	m.base = unsafe.Pointer(unsafe.SliceData(raw))

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"math/bits"
+	"sync/atomic"
 
 	"github.com/quarrycache/quarry/slab"
 )
@@ -33,6 +34,8 @@ type index struct {
 	split uint32 // buckets split in this round
 	items int
 
+	shape uint64 // level<<32 | split: atomic, for prefetch, which has no lock
+
 	overFree uint32 // freed overflow buckets, linked by their overflow field
 	overNext uint32 // the first never used
 	nOver    int    // in use
@@ -61,7 +64,8 @@ func tagBits(h uint64) uint64   { return h >> 32 & 0xff }
 
 // newIndex is an empty index with address space for at most itemsMax items.
 func newIndex(itemsMax int64) (index, error) {
-	x := index{level: indexLevelMin, overNext: 1}
+	x := index{overNext: 1}
+	x.setShape(indexLevelMin, 0)
 	var err error
 	// A full chain of every bucket is far beyond what hashing makes.
 	if x.mem, err = slab.Reserve(max(itemsMax/(loadMax/2)*bucketBytes, bucketBytes<<indexLevelMin)); err != nil {
@@ -80,7 +84,7 @@ func (x *index) resize(level, split uint32) bool {
 		x.mem.Commit((1<<level+int64(split))*bucketBytes) != nil {
 		return false
 	}
-	x.level, x.split = uint(level), split
+	x.setShape(uint(level), split)
 	return true
 }
 
@@ -100,12 +104,32 @@ func (x *index) bytes() int64 {
 }
 
 // position is the bucket for hash h.
-func (x *index) position(h uint64) uint32 {
-	p := uint32(h) & (1<<x.level - 1)
-	if p < x.split {
-		p = uint32(h) & (1<<(x.level+1) - 1)
+func (x *index) position(h uint64) uint32 { return positionIn(h, x.level, x.split) }
+
+func positionIn(h uint64, level uint, split uint32) uint32 {
+	p := uint32(h) & (1<<level - 1)
+	if p < split {
+		p = uint32(h) & (1<<(level+1) - 1)
 	}
 	return p
+}
+
+func (x *index) setShape(level uint, split uint32) {
+	x.level, x.split = level, split
+	atomic.StoreUint64(&x.shape, uint64(level)<<32|uint64(split))
+}
+
+// bucketsAbout is buckets, for those who have no lock.
+func (x *index) bucketsAbout() uint32 {
+	shape := atomic.LoadUint64(&x.shape)
+	return 1<<(shape>>32) + uint32(shape)
+}
+
+// prefetch brings the bucket for hash h into the cache. It needs no lock: the
+// bucket may be another one by the time that it is looked at.
+func (x *index) prefetch(h uint64) {
+	shape := atomic.LoadUint64(&x.shape)
+	x.mem.Prefetch(uint64(positionIn(h, uint(shape>>32), uint32(shape))) * bucketBytes)
 }
 
 // bucket is a view of one bucket.
@@ -294,10 +318,10 @@ func (x *index) splitOne(hashOf func(slab.Ref) uint64) {
 			panic(fmt.Sprintf("store: no room for ref %d while bucket %d is split", r, x.split))
 		}
 	}
-	x.split++
-	if x.split == 1<<x.level {
-		x.level++
-		x.split = 0
+	if x.split+1 == 1<<x.level {
+		x.setShape(x.level+1, 0)
+	} else {
+		x.setShape(x.level, x.split+1)
 	}
 }
 

@@ -1,0 +1,61 @@
+package store
+
+import "math/bits"
+
+// PrefetchMax is the most keys that one Prefetch takes. As many loads from
+// memory are under way at once as a core has buffers for: 10 to 48.
+const PrefetchMax = 32
+
+const (
+	cacheLineBytes = 64
+
+	// prefetchItemBytes of an item are prefetched: header, key, and the
+	// beginning of the value. The processor sees for itself how a copy of a
+	// longer one goes on.
+	prefetchItemBytes = 3 * cacheLineBytes
+)
+
+// Prefetch begins to bring what is known of keys into the cache: for requests
+// that follow at once, so that they wait for memory together instead of one
+// after the other. It changes nothing. There are at most PrefetchMax keys.
+func (s *Store) Prefetch(keys []Key) {
+	for i := range keys {
+		sh := s.shards[shardBits(keys[i].Hash)&s.mask]
+		sh.idx.prefetch(keys[i].Hash)
+	}
+	for left := uint32(1)<<len(keys) - 1; left != 0; {
+		sh := s.shards[shardBits(keys[bits.TrailingZeros32(left)].Hash)&s.mask]
+		sh.mu.Lock()
+		for rest := left; rest != 0; rest &= rest - 1 {
+			i := bits.TrailingZeros32(rest)
+			h := keys[i].Hash
+			if s.shards[shardBits(h)&s.mask] == sh {
+				left &^= 1 << i
+				sh.prefetchItem(h)
+			}
+		}
+		sh.mu.Unlock()
+	}
+}
+
+// prefetchItem prefetches the first item that a lookup of hash h will look at.
+func (sh *shard) prefetchItem(h uint64) {
+	b := sh.idx.bucketOf(h)
+	c, _ := b.match(tagBits(h))
+	i := c.next()
+	if i < 0 {
+		return
+	}
+	sh.order.Prefetch(h)
+	if r := b.ref(i); r != 0 {
+		for off := uint64(0); off < prefetchItemBytes; off += cacheLineBytes {
+			sh.a.Prefetch(r.Off() + off)
+		}
+	}
+}
+
+// ItemsAbout is about how many items there are: what the index of the first
+// shard is made for, times the number of shards. It needs no lock.
+func (s *Store) ItemsAbout() int {
+	return int(s.shards[0].idx.bucketsAbout()) * loadMax * len(s.shards)
+}
