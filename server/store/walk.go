@@ -36,7 +36,7 @@ func (s *Store) Walk(w *Walk, items int, only ClassSet, now Time, v Visitor) (mo
 		var buf [chainEntriesMax]slab.Ref
 		for _, r := range sh.idx.refs(b, buf[:0]) {
 			looked++
-			if sh.isGone(r, now) || !only.has(sh.a.ClassOf(r)+1) {
+			if !sh.isShown(r, now) || !only.has(sh.a.ClassOf(r)+1) {
 				continue
 			}
 			it := sh.item(r)
@@ -50,6 +50,19 @@ func (s *Store) Walk(w *Walk, items int, only ClassSet, now Time, v Visitor) (mo
 		w.at = 0
 	}
 	return w.shard < len(s.shards)
+}
+
+// isShown reports whether a walk shows item r: what plain commands would find.
+func (sh *shard) isShown(r slab.Ref, now Time) bool {
+	if sh.isGone(r, now) {
+		return false
+	}
+	it := sh.item(r)
+	if it.tag&hasExtra == 0 {
+		return true
+	}
+	x := it.extra()
+	return !x.absent && (x.Hard == 0 || x.Hard > sh.deadlineTime(now) && !sh.s.fresh.untrusted.Load())
 }
 
 // reversed is the bucket of the hashes whose low 32 bits, read backwards, are
@@ -160,7 +173,7 @@ func (s *Store) CrawlStep(w *PageWalk, now Time) (items int, more bool) {
 // but not those that have expired or were flushed.
 func (s *Store) ShowStep(w *PageWalk, items int, now Time, v Visitor) (more bool) {
 	return s.step(w, max(items, crawlChunksAStep), now, func(sh *shard, it item) bool {
-		if !sh.isGone(it.r, now) {
+		if sh.isShown(it.r, now) {
 			v.VisitItem(sh.show(it, now))
 			items--
 		}
