@@ -1,10 +1,12 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quarrycache/quarry/meta"
 )
@@ -18,8 +20,8 @@ var (
 	ErrBroken = errors.New("link: connection lost")
 	// ErrTimeout says that no reply came in time, which is ErrBroken otherwise.
 	ErrTimeout = errors.New("link: no reply in time")
-	// errUnsent is ErrBroken before anything was sent.
-	errUnsent = fmt.Errorf("%w before the request was sent", ErrBroken)
+	// ErrUnsent is ErrBroken before anything was sent.
+	ErrUnsent = fmt.Errorf("%w before the request was sent", ErrBroken)
 	// ErrBusy says that too many calls wait already.
 	ErrBusy = errors.New("link: too many calls wait")
 	// ErrClosed says that Close was called.
@@ -34,11 +36,18 @@ type Call struct {
 	Request meta.Request
 	Value   []byte
 
+	// Lines says that the reply is lines of statistics: what STAT lines there
+	// are is in Raw, and Reply is the line that ends them.
+	Lines bool
+
 	// Reply is the answer, once Do has returned no error. Its slices are
 	// valid until Free.
 	Reply meta.Reply
 
+	key   []byte // see SetKey
 	text  []byte // of the reply
+	last  int    // where its last line begins
+	timer *time.Timer
 	err   error
 	done  chan struct{} // one token when it has ended
 	state atomic.Uint32
@@ -54,6 +63,10 @@ const (
 // replyKeepBytes is the most memory for replies that a call in the pool keeps.
 const replyKeepBytes = 64 << 10
 
+// linesMaxBytes bounds the text of a reply of many lines; what is beyond is
+// dropped.
+const linesMaxBytes = 4 << 20
+
 var calls = sync.Pool{New: func() any { return &Call{done: make(chan struct{}, 1)} }}
 
 // Raw is the reply as it came, with the value behind it. It is valid as long as
@@ -65,6 +78,18 @@ func NewCall() *Call {
 	c := calls.Get().(*Call)
 	c.Request.Reset()
 	return c
+}
+
+// SetKey makes a copy of key the key of the request, in base64 if it cannot be
+// sent as it is. It is false if the key is too long for either.
+func (c *Call) SetKey(key string) (ok bool) {
+	c.key = append(c.key[:0], key...)
+	c.Request.Key, c.Request.Binary = c.key, false
+	if meta.ValidTextKey(c.key) {
+		return true
+	}
+	c.Request.Binary = true
+	return len(key) > 0 && len(key) <= meta.BinaryKeyMax
 }
 
 // Free gives a call back. It must not be used any more. A call that Do has
@@ -80,7 +105,8 @@ func (c *Call) free() {
 	if cap(c.text) > replyKeepBytes {
 		c.text = nil
 	}
-	c.Value, c.err, c.Reply = nil, nil, meta.Reply{}
+	c.Value, c.err, c.Reply, c.Lines, c.last = nil, nil, meta.Reply{}, false, 0
+	c.text = c.text[:0]
 	c.state.Store(waiting)
 	calls.Put(c)
 }
@@ -93,13 +119,46 @@ func (c *Call) end(text []byte, err error) {
 	}
 	c.err = err
 	if err == nil {
-		c.text = append(c.text[:0], text...)
+		c.last = len(c.text)
+		c.text = append(c.text, text...)
 	}
 	if !c.state.CompareAndSwap(waiting, ended) {
 		c.free() // its caller has left just now
 		return
 	}
 	c.done <- struct{}{}
+}
+
+// line adds a line to the text of a reply of many lines.
+func (c *Call) line(text []byte) {
+	if c.state.Load() == waiting && len(c.text)+len(text) <= linesMaxBytes {
+		c.text = append(c.text, text...)
+	}
+}
+
+// WaitUntil is Wait with a deadline, at which it returns ErrTimeout. mine is
+// false when the call is not the caller's any more, and must not be touched.
+func (c *Call) WaitUntil(ctx context.Context, deadline time.Time) (mine bool, err error) {
+	if c.timer == nil {
+		c.timer = time.NewTimer(time.Until(deadline))
+	} else {
+		c.timer.Reset(time.Until(deadline))
+	}
+	select {
+	case <-c.done:
+		c.timer.Stop()
+		return true, c.read()
+	case <-c.timer.C:
+		err = ErrTimeout
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	c.timer.Stop()
+	if c.leave() {
+		return false, err
+	}
+	<-c.done
+	return true, c.read()
 }
 
 // leave ends a call that nobody waits for any more. It is false when the call

@@ -138,7 +138,7 @@ func (l *Link) Close() {
 // must not be touched any more, not even freed.
 func (l *Link) Do(ctx context.Context, list ...*Call) error {
 	err := l.do(ctx, list)
-	if errors.Is(err, errUnsent) {
+	if errors.Is(err, ErrUnsent) {
 		// An idle connection was gone, and nothing was sent on it.
 		for _, c := range list {
 			c.state.Store(waiting)
@@ -203,10 +203,15 @@ func (c *Call) Wait(ctx context.Context) error {
 		}
 		<-c.done
 	}
+	return c.read()
+}
+
+// read reads the reply of a call that has ended.
+func (c *Call) read() error {
 	if c.err != nil {
 		return c.err
 	}
-	if _, _, err := c.Reply.Parse(c.text); err != nil {
+	if _, _, err := c.Reply.Parse(c.text[c.last:]); err != nil {
 		c.err = err
 	}
 	return c.err
@@ -224,7 +229,7 @@ func (l *Link) connection() (*conn, error) {
 	case time.Now().Before(l.dialAt):
 		return nil, l.dialErr
 	}
-	c := &conn{link: l, queue: newQueue()}
+	c := &conn{link: l, queue: newQueue(), ended: make(chan struct{})}
 	l.conn = c
 	l.gone.Go(c.run)
 	return c, nil
@@ -268,6 +273,8 @@ type conn struct {
 	probing bool       // the first reply is to a probe of ours
 	err     error      // why it has ended
 	last    time.Time  // something came, or was asked after nothing waited
+
+	ended chan struct{} // closed with err
 }
 
 // run dials, and then reads until the connection ends.
@@ -378,6 +385,7 @@ func (c *conn) submit(list []*Call) error {
 		c.last = now
 	}
 	for _, call := range list {
+		call.text, call.last = call.text[:0], 0
 		call.Request.ValueLen = len(call.Value)
 		c.out = call.Request.AppendLine(c.out)
 		if call.Request.Op == meta.OpSet {
@@ -490,11 +498,13 @@ func (c *conn) take(p []byte) (n, need int, err error) {
 		if err != nil || used == 0 {
 			return n, need, err
 		}
-		switch call, probe := c.next(); {
+		switch call, probe := c.next(r.Code); {
 		case probe:
 			c.probed()
 		case call == nil:
 			return n, 0, errors.New("a reply that nobody asked for")
+		case call.Lines && r.Code == meta.CodeStat:
+			call.line(p[n : n+used])
 		default:
 			call.end(p[n:n+used], nil)
 		}
@@ -504,12 +514,15 @@ func (c *conn) take(p []byte) (n, need int, err error) {
 }
 
 // next is the call that a reply belongs to, nil if there is none, or whether it
-// is the answer to a probe.
-func (c *conn) next() (call *Call, probe bool) {
+// is the answer to a probe. A call whose reply goes on stays in the queue.
+func (c *conn) next(code meta.Code) (call *Call, probe bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.probing {
 		return nil, true
+	}
+	if first := c.queue.first(); code == meta.CodeStat && first != nil && first.Lines {
+		return first, false
 	}
 	return c.queue.pop(), false
 }
@@ -519,14 +532,15 @@ func (c *conn) watch() {
 	timeout := c.link.cfg.Timeout
 	tick := time.NewTicker(max(timeout/4, time.Millisecond))
 	defer tick.Stop()
-	for range tick.C {
+	for {
+		select {
+		case <-c.ended:
+			return
+		case <-tick.C:
+		}
 		c.mu.Lock()
-		ended := c.err != nil
 		stuck := c.queue.n > 0 && time.Since(c.last) > timeout
 		c.mu.Unlock()
-		if ended {
-			return
-		}
 		if stuck {
 			c.fail(ErrTimeout)
 			return
@@ -542,7 +556,7 @@ func (c *conn) fail(err error) {
 	switch {
 	case errors.Is(err, ErrDial), errors.Is(err, ErrClosed):
 	case unsent:
-		err = fmt.Errorf("%w: %s: %w", errUnsent, c.link.cfg.Addr, err)
+		err = fmt.Errorf("%w: %s: %w", ErrUnsent, c.link.cfg.Addr, err)
 	case errors.Is(err, ErrTimeout):
 		err = fmt.Errorf("%w: %s: %w", ErrBroken, c.link.cfg.Addr, err)
 	default:
@@ -559,6 +573,7 @@ func (c *conn) fail(err error) {
 		return
 	}
 	c.err = err
+	close(c.ended)
 	nc := c.nc
 	q := c.queue
 	c.queue = newQueue()
@@ -591,6 +606,14 @@ func (q *queue) push(c *Call) {
 	}
 	q.ring[(q.head+q.n)&(len(q.ring)-1)] = c
 	q.n++
+}
+
+// first is the call that is next, nil if there is none.
+func (q *queue) first() *Call {
+	if q.n == 0 {
+		return nil
+	}
+	return q.ring[q.head]
 }
 
 func (q *queue) pop() *Call {
