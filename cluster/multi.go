@@ -1,0 +1,231 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/quarrycache/quarry/cluster/link"
+	"github.com/quarrycache/quarry/meta"
+)
+
+// multiBatch is how many keys of one GetMulti are under way at once.
+const multiBatch = 1024
+
+// GetMulti reads many keys at once: those of one node go there in one batch. It
+// returns a Result for each key, also for those that missed. It takes no longer
+// than the slowest node, and what one node fails to answer says nothing about
+// the keys of others.
+func (c *Client) GetMulti(ctx context.Context, keys []string) map[string]Result {
+	results := make(map[string]Result, len(keys))
+	list := make([]multiKey, 0, min(len(keys), multiBatch))
+	for _, key := range keys {
+		if _, twice := results[key]; twice {
+			continue
+		}
+		results[key] = Result{}
+		list = append(list, multiKey{})
+		list[len(list)-1].init(key)
+		if len(list) == multiBatch {
+			c.getBatch(ctx, list, results)
+			list = list[:0]
+		}
+	}
+	if len(list) > 0 {
+		c.getBatch(ctx, list, results)
+	}
+	return results
+}
+
+// multiKey is one key of a GetMulti.
+type multiKey struct {
+	key   string
+	hash  uint64
+	place place
+	to    *node      // that is asked
+	call  *link.Call // nil: it was not sent
+	err   error      // why there is no answer; nil when the key has moved
+}
+
+func (k *multiKey) init(key string) {
+	q := newRequest(meta.OpGet, meta.VerbMetaGet, key, "")
+	*k = multiKey{key: key, hash: q.hash}
+}
+
+// request is the request for the key.
+func (k *multiKey) request(v *view) (q request) {
+	q.Op, q.Verb, q.key, q.hash, q.reads = meta.OpGet, meta.VerbMetaGet, k.key, k.hash, true
+	q.AddFlags("vfc")
+	if v.m != nil {
+		q.AddFlags("ya")
+	}
+	return q
+}
+
+// getBatch asks for the keys of a list: first the owners, all at once; then, for
+// keys that have moved or whose owner did not answer, whoever is to be asked
+// instead, all at once; and what then is left, key by key.
+func (c *Client) getBatch(ctx context.Context, list []multiKey, results map[string]Result) {
+	begin := time.Now()
+	v, err := c.current(ctx)
+	if err != nil {
+		for i := range list {
+			results[list[i].key] = unavailable(err)
+		}
+		return
+	}
+	for i := range list {
+		k := &list[i]
+		k.place = v.of(k.key, k.hash)
+		k.to = k.place.owner
+	}
+	list = c.round(ctx, v, list, begin.Add(c.opt.Timeout), results)
+	if len(list) > 0 && ctx.Err() == nil {
+		v = c.view.Load()
+		for i := range list {
+			list[i].elsewhere(v)
+		}
+		list = c.round(ctx, v, list, begin.Add(2*c.opt.Timeout), results)
+	}
+	for i := range list {
+		k := &list[i]
+		if k.err == nil && ctx.Err() == nil {
+			q := k.request(v)
+			results[k.key] = c.read(ctx, &q)
+			continue
+		}
+		fill(&k.err, ErrMoved)
+		results[k.key] = unavailable(k.err)
+	}
+}
+
+// elsewhere decides whom to ask for a key that the first one did not answer.
+func (k *multiKey) elsewhere(v *view) {
+	failed := k.to
+	k.place = v.of(k.key, k.hash)
+	k.to = k.place.owner
+	if k.err == nil || k.to != failed || errors.Is(k.err, ErrKey) {
+		return
+	}
+	k.to = nil
+	for _, i := range v.copies(k.place.bucket) {
+		if n := v.nodes[i]; n != failed && !n.shut.Load() {
+			k.to = n
+			return
+		}
+	}
+}
+
+// round asks for all keys, each node for its keys in one go, and returns those
+// that have no result yet, at the front of list.
+func (c *Client) round(ctx context.Context, v *view, list []multiKey, deadline time.Time, results map[string]Result) []multiKey {
+	slices.SortFunc(list, func(a, b multiKey) int { return compareNodes(a.to, b.to) })
+	for from := 0; from < len(list); {
+		upTo := from + 1
+		for upTo < len(list) && list[upTo].to == list[from].to {
+			upTo++
+		}
+		c.sendAll(v, list[from:upTo])
+		from = upTo
+	}
+	left := 0
+	var failed *node // told to its breaker once, not for every key
+	for i := range list {
+		k := &list[i]
+		if k.call == nil {
+			list[left] = *k
+			left++
+			continue
+		}
+		mine, err := k.call.WaitUntil(ctx, deadline)
+		if err == nil || k.to != failed {
+			k.to.heard(err)
+		}
+		if err != nil {
+			failed = k.to
+		}
+		if !c.readOne(v, k, mine, err, results) {
+			list[left] = *k
+			left++
+		}
+	}
+	return list[:left]
+}
+
+// sendAll sends the requests for keys that go to one node.
+func (c *Client) sendAll(v *view, keys []multiKey) {
+	n := keys[0].to
+	if n == nil {
+		return // their err says why
+	}
+	calls := make([]*link.Call, 0, len(keys))
+	for i := range keys {
+		k := &keys[i]
+		q := k.request(v)
+		before := k.err
+		if k.call, k.err = q.call(k.place, n != k.place.owner); k.err == nil {
+			calls = append(calls, k.call)
+			if n != k.place.owner {
+				k.err = before // the cause of what the copy answers
+			}
+		}
+	}
+	if len(calls) == 0 {
+		return
+	}
+	if err := n.submit(n.linkNext(), calls...); err != nil {
+		for i := range keys {
+			k := &keys[i]
+			if k.call != nil {
+				k.call.Free()
+				k.call, k.err = nil, c.closedErr(err)
+			}
+		}
+	}
+}
+
+// readOne makes the answer for a key a result. It is false if there is none.
+func (c *Client) readOne(v *view, k *multiKey, mine bool, err error, results map[string]Result) bool {
+	a := answer{Call: k.call, n: k.to, copy: k.to != k.place.owner, cause: k.err}
+	k.call = nil
+	if err != nil {
+		if mine {
+			a.Free()
+		}
+		k.err = c.closedErr(err)
+		return false
+	}
+	defer a.Free()
+	if m, moved := a.Reply.Moved(); moved {
+		c.counters.moved.Add(1)
+		if v.m != nil && m.Bucket == k.place.bucket && v.patch(m.Bucket, m.Epoch, c.node(m.Addr)) {
+			c.hinted(hint{m.Epoch, k.to})
+		}
+		if a.copy {
+			return false
+		}
+		k.err = nil
+		return false
+	}
+	if a.Reply.Fresh.Epoch > v.epoch {
+		c.hinted(hint{a.Reply.Fresh.Epoch, k.to})
+	}
+	results[k.key] = c.result(&a)
+	return true
+}
+
+// compareNodes orders keys by the node that is asked.
+func compareNodes(a, b *node) int {
+	switch {
+	case a == b:
+		return 0
+	case a == nil:
+		return -1
+	case b == nil:
+		return 1
+	case a.addr < b.addr:
+		return -1
+	}
+	return 1
+}
