@@ -30,7 +30,8 @@ import (
 //	controller/…     who may be the active controller: the first that came is
 type Etcd struct {
 	client *clientv3.Client
-	ours   bool // the client is closed with the store
+	ours   bool   // the client is closed with the store
+	scheme string // of its addresses, with ://
 	prefix string
 	o      Options
 
@@ -80,7 +81,7 @@ func openEtcd(where string, o Options) (*Etcd, error) {
 		return nil, fmt.Errorf("control: %w", err)
 	}
 	e := NewEtcd(client, prefix, o)
-	e.ours = true
+	e.ours, e.scheme = true, scheme
 	return e, nil
 }
 

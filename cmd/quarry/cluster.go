@@ -20,6 +20,7 @@ import (
 
 	"github.com/quarrycache/quarry/cluster/bucket"
 	"github.com/quarrycache/quarry/cluster/control"
+	"github.com/quarrycache/quarry/cluster/controller"
 )
 
 // clusterCommands are those of quarry cluster.
@@ -37,6 +38,8 @@ type clusterCommands struct {
 	History   clusterHistory   `cmd:"" help:"List the last maps."`
 	Rollback  clusterRollback  `cmd:"" help:"Publish an earlier map again, under a higher epoch."`
 	Restore   clusterRestore   `cmd:"" help:"Fill a store that has lost its map, from a backup and from what nodes know."`
+
+	ReplaceController clusterReplaceController `cmd:"" help:"Give up one process of quarry control that is lost with its data, so that another one can take its place (quarry control --join)."`
 }
 
 // storeFlags say where the map is.
@@ -430,6 +433,26 @@ func (c *clusterRestore) Run(ctx context.Context, k *kong.Kong) error {
 		return errors.New("quarry: nobody knows a map: give --map or --node")
 	}
 	return c.publishStock(ctx, k, store, stock, change(bucket.Change{}))
+}
+
+// clusterReplaceController is quarry cluster replace-controller.
+type clusterReplaceController struct {
+	storeFlags
+	Peer controller.Peer `arg:"" placeholder:"NAME=HOST:PORT" help:"Its name, and where its successor of that name is for its peers."`
+}
+
+// Run tells the others.
+func (c *clusterReplaceController) Run(ctx context.Context, k *kong.Kong) error {
+	store, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := control.ReplacePeer(ctx, store, c.Peer.Name, c.Peer.Addr); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(k.Stdout, "Now start quarry control --name %s --join there, with an empty --data.\n", c.Peer.Name)
+	return err
 }
 
 // clusterHistory is quarry cluster history.

@@ -80,13 +80,16 @@ func (p *process) kill() {
 func TestControlOfThree(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{"x", "y", "z"}
-	listen, peers := map[string]string{}, []string{}
+	listen, peers, data := map[string]string{}, map[string]string{}, map[string]string{}
 	for _, name := range names {
-		listen[name] = deadAddr(t)
-		peers = append(peers, "--peer", name+"="+deadAddr(t))
+		listen[name], peers[name], data[name] = deadAddr(t), deadAddr(t), filepath.Join(dir, name)
 	}
-	start := func(name string) *process {
-		return startQuarry(t, append([]string{"control", "--data", filepath.Join(dir, name), "--name", name, "--listen", listen[name]}, peers...)...)
+	start := func(name string, more ...string) *process {
+		args := []string{"control", "--data", data[name], "--name", name, "--listen", listen[name]}
+		for _, name := range names {
+			args = append(args, "--peer", name+"="+peers[name])
+		}
+		return startQuarry(t, append(args, more...)...)
 	}
 	running := map[string]*process{}
 	for _, name := range names {
@@ -172,6 +175,17 @@ func TestControlOfThree(t *testing.T) {
 	}
 	if got := show().Epoch; got <= epoch {
 		t.Errorf("map %s after %s", got, epoch)
+	}
+
+	// The third one has lost its data: another one takes its place.
+	data[third], peers[third] = filepath.Join(dir, "another"), deadAddr(t)
+	must(t, "cluster", "replace-controller", third+"="+peers[third])
+	must(t, "cluster", "replace-controller", third+"="+peers[third]) // once more changes nothing
+	running[third] = start(third, "--join")
+	running[third].ready(t)
+	controllers(3)
+	if _, err := try(t, "cluster", "replace-controller", "w=127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "no process") {
+		t.Errorf("nobody is replaced: %v", err)
 	}
 
 	// It ends when it is told to.
