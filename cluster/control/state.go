@@ -26,9 +26,9 @@ func (s NodeState) Meaning() string {
 	case Behind:
 		return "has not taken the newest map"
 	case Ahead:
-		return "has a newer map than the store, which was restored from a backup: publish any change"
+		return "has a newer map than the store, which was restored from a backup: quarry cluster rebalance"
 	case Differs:
-		return "has another map of this epoch, and grants pause where they differ: publish any change"
+		return "has another map of this epoch, and grants pause where they differ: quarry cluster rebalance"
 	case Down:
 		return "its lease has ended"
 	}

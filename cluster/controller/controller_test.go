@@ -176,6 +176,7 @@ func TestEtcdLog(t *testing.T) {
 		z.Warn("a peer is away", zap.Int("peer", 3))
 	}
 	z.Info("nothing")
+	z.Warn("simple token is not cryptographically signed")
 	z.Error("the disk is full")
 	l.said["a peer is away"] = time.Now().Add(-2 * logAgainInterval)
 	z.Warn("a peer is away")

@@ -24,11 +24,18 @@ const (
 	logMessagesMax   = 256
 )
 
+// ordinary are warnings about how we run etcd, and not about how it is: one port
+// is enough for few clients, and its logins are not used.
+var ordinary = map[string]bool{
+	"Running http and grpc server on single port. This is not recommended for production.": true,
+	"simple token is not cryptographically signed":                                         true,
+}
+
 // due reports whether a message is to be logged.
 func (l *etcdLog) due(message string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at, ok := l.said[message]; l.shut || ok && now.Sub(at) < logAgainInterval {
+	if at, ok := l.said[message]; l.shut || ordinary[message] || ok && now.Sub(at) < logAgainInterval {
 		return false
 	}
 	if l.said == nil || len(l.said) >= logMessagesMax {

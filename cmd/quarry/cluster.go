@@ -32,6 +32,7 @@ type clusterCommands struct {
 	Remove    clusterRemove    `cmd:"" help:"Let nodes leave."`
 	SetWeight clusterSetWeight `cmd:"" help:"Change the weights of nodes."`
 	Set       clusterSet       `cmd:"" help:"Change how many copies there are, and the budget."`
+	Rebalance clusterRebalance `cmd:"" help:"Restore the balance, and copies that are missing; publishes, too, what nodes know when the store is behind them."`
 	Split     clusterSplit     `cmd:"" help:"Split a key that is read too often for one node."`
 	Unsplit   clusterUnsplit   `cmd:"" help:"End the split of a key."`
 	Settle    clusterSettle    `cmd:"" help:"Forget the places that split keys had before, once the longest life has passed."`
@@ -321,6 +322,14 @@ func (c *clusterSet) Run(ctx context.Context, k *kong.Kong) error {
 		}
 		return base.Plan(bucket.Change{Copies: c.Copies, Budget: &b})
 	})
+}
+
+// clusterRebalance is quarry cluster rebalance.
+type clusterRebalance struct{ publishFlags }
+
+// Run plans again.
+func (c *clusterRebalance) Run(ctx context.Context, k *kong.Kong) error {
+	return c.publish(ctx, k, change(bucket.Change{}))
 }
 
 // clusterSplit is quarry cluster split.

@@ -222,10 +222,10 @@ func warnings(k *control.Stock) []string {
 	}
 	var lines []string
 	if k.Behind() && k.Stored != nil {
-		lines = append(lines, fmt.Sprintf("the store has map %s and is behind its nodes, which know %s: was it restored from a backup?", k.Stored.Epoch, k.Base.Epoch))
+		lines = append(lines, fmt.Sprintf("the store has map %s and is behind its nodes, which know %s: was it restored from a backup? quarry cluster rebalance publishes what they know", k.Stored.Epoch, k.Base.Epoch))
 	}
 	for _, n := range k.Contested() {
-		lines = append(lines, fmt.Sprintf("node %s at %s has another map %s: buckets that differ begin empty", n.Node.ID, n.Node.Addr, n.Map.Epoch))
+		lines = append(lines, fmt.Sprintf("node %s at %s has another map %s: with the next one, buckets that differ begin empty", n.Node.ID, n.Node.Addr, n.Map.Epoch))
 	}
 	return append(lines, silence(k)...)
 }

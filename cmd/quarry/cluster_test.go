@@ -204,7 +204,7 @@ func TestClusterRestoredBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, must(t, "cluster", "show"), "warning: the store has map 0.1 and is behind its nodes, which know 0.3", "ahead")
-	contains(t, must(t, "cluster", "set", "--copies", "0", "-y"), "warning: the store has map 0.1", "map 0.4 after 0.3", "Published map 0.4.")
+	contains(t, must(t, "cluster", "rebalance", "-y"), "warning: the store has map 0.1", "map 0.4 after 0.3", "No bucket changes its owner", "Published map 0.4.")
 
 	// Two maps of one epoch: buckets about which they differ begin empty.
 	m, err := bucket.Decode(fileMap(path)())

@@ -154,7 +154,7 @@ func (c *deleteCommand) Run(ctx context.Context, k *kong.Kong) error {
 type metaCommand struct {
 	serverFlags
 	Key   string   `arg:"" help:"Key."`
-	Flags []string `arg:"" optional:"" passthrough:"" help:"Flags of the command, as in: v t f"`
+	Flags []string `arg:"" optional:"" help:"Flags of the command, as in: v t f"`
 }
 
 // mgCommand is quarry mg.
@@ -184,7 +184,7 @@ type msCommand struct {
 	serverFlags
 	Key   string   `arg:"" help:"Key."`
 	Value string   `arg:"" help:"Value; - is what standard input has."`
-	Flags []string `arg:"" optional:"" passthrough:"" help:"Flags of the command, as in: T60 F1"`
+	Flags []string `arg:"" optional:"" help:"Flags of the command, as in: T60 F1"`
 }
 
 // Run stores an item.

@@ -66,6 +66,7 @@ func TestKeys(t *testing.T) {
 		{"where greeting", "", "has no map"},
 		{"get " + strings.Repeat("k", 251), "", "want 1 to 250 bytes"},
 		{"get greeting --server 127.0.0.1:1", "", "refused"},
+		{"mg greeting v --server 127.0.0.1:1", "", "refused"},
 	} {
 		out, err := try(t, strings.Fields(tt.args)...)
 		if before, _, ok := strings.Cut(tt.want, "*"); ok && strings.HasPrefix(out, before) {
