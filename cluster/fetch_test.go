@@ -256,7 +256,7 @@ func TestLoadsDirectly(t *testing.T) {
 	s := newSource(1)
 	var found, none int
 	begin := time.Now()
-	for i := 0; time.Since(begin) < 500*time.Millisecond; i++ {
+	for i := 0; time.Since(begin) < 500*time.Millisecond || none == 0 && time.Since(begin) < time.Minute; i++ {
 		switch r := c.Fetch(bg, fmt.Sprint("k", i), s.load); r.Outcome {
 		case Hit:
 			found++
@@ -367,7 +367,7 @@ func TestLoaderContext(t *testing.T) {
 	if r.Outcome != Unavailable || !errors.Is(r.Cause, context.DeadlineExceeded) {
 		t.Errorf("got %v, %v", r.Outcome, r.Cause)
 	}
-	if after > time.Second || time.Since(begin) > time.Second {
+	if after > 10*time.Second || time.Since(begin) > 10*time.Second {
 		t.Errorf("the context ended after %v, the Fetch after %v", after, time.Since(begin))
 	}
 	close(release)

@@ -10,7 +10,7 @@ import (
 )
 
 // testTimeout is when a test gives up waiting for what must come.
-const testTimeout = 20 * time.Second
+const testTimeout = time.Minute
 
 // dial connects to addr; the connection is closed with the test.
 func dial(t testing.TB, addr string) net.Conn {

@@ -91,7 +91,7 @@ func newClientHost(t *testing.T, transport string) *clientHost {
 
 // restart puts an empty server in the place of the one that is there.
 func (h *clientHost) restart(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := h.server.Close(ctx); err != nil {
 		t.Fatal(err)

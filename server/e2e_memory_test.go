@@ -93,7 +93,7 @@ func TestPinnedValuesLeaveNoMemory(t *testing.T) {
 // waitFor polls until ok, with a bound that only a hanging server reaches.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited too long for %s", what)
 		}

@@ -80,7 +80,7 @@ func TestTwemproxy(t *testing.T) {
 	// they miss there, and can be stored again.
 	servers[0].kill()
 	stored := 0
-	for deadline := time.Now().Add(30 * time.Second); stored < nKeys && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(testTimeout); stored < nKeys && time.Now().Before(deadline); {
 		stored = 0
 		for i, key := range keys {
 			if c.Set(&memcache.Item{Key: key, Value: value(i)}) == nil {

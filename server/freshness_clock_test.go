@@ -2,18 +2,20 @@ package server
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/quarrycache/quarry/server/store"
 )
 
-// startWall is startFresh with a system clock that is *ms ahead of the server's.
-func startWall(t testing.TB) (s *Server, c *freshClient, ahead *int64) {
+// startWall is startFresh with a system clock that is so many ms ahead of the
+// server's. Loops and sweepers read it at any time.
+func startWall(t testing.TB) (s *Server, c *freshClient, ahead *atomic.Int64) {
 	t.Helper()
 	clock := newTestClock()
-	ahead = new(int64)
-	wall := func() store.Time { return clock.Now() + store.Time(*ahead) }
+	ahead = new(atomic.Int64)
+	wall := func() store.Time { return clock.Now() + store.Time(ahead.Load()) }
 	s, addr := startServer(t, Config{Clock: clock.Now, Wall: wall, Threads: 1, Fresh: FreshConfig{EarlyBeta: -1}})
 	return s, dialFresh(t, addr, clock), ahead
 }
@@ -22,7 +24,7 @@ func startWall(t testing.TB) (s *Server, c *freshClient, ahead *int64) {
 func TestFreshnessClockWithinSkew(t *testing.T) {
 	s, c, ahead := startWall(t)
 	for i, ms := range []int64{0, 100, -100, 100} {
-		*ahead = ms
+		ahead.Store(ms)
 		key := fmt.Sprint("k", i)
 		c.wantFill(key, c.grant(key), 1, "x", 0)
 		c.advance(29_999)
@@ -46,7 +48,7 @@ func TestFreshnessClockJumpsAndComesBack(t *testing.T) {
 		c.want(fmt.Sprintf("ms absent 0 MN G%s Y1 A%d", c.grant("absent"), c.in(30_000)), "HD", "")
 		c.want("ms timeless 1 Y5", "HD", "x")
 		c.want("set plain 0 0 1", "STORED", "x")
-		*ahead = ms
+		ahead.Store(ms)
 		c.wantValue("k", "")
 		c.want("get k", "END")
 		c.want("mg absent G500", "EN W g* w500 y1")
@@ -62,7 +64,7 @@ func TestFreshnessClockJumpsAndComesBack(t *testing.T) {
 			t.Errorf("%d ms: %+v", ms, f)
 		}
 		c.advance(9000)
-		*ahead = 0
+		ahead.Store(0)
 		c.wantValue("k", "v41")
 		c.want("mg absent G500", "EN e y1")
 		c.wantFill("k2", c.grant("k2"), 1, "x", 0)
@@ -81,10 +83,10 @@ func TestFreshnessClockIsSet(t *testing.T) {
 		c.wantFill("k", c.grant("k"), 41, "v41", 0)
 		c.want("ms timeless 1 Y5", "HD", "x")
 		c.want("md floor I Y9", "HD")
-		*ahead = ms
+		ahead.Store(ms)
 		c.wantValue("k", "")
 		c.advance(5000)
-		*ahead = ms + 150 // it goes on moving: the 10 s begin again
+		ahead.Store(ms + 150) // it goes on moving: the 10 s begin again
 		c.wantValue("k", "")
 		c.advance(5000)
 		token := c.grant("token")
@@ -141,7 +143,7 @@ func TestFreshnessClientClockIsWrong(t *testing.T) {
 func TestClockGuardFromManyLoops(t *testing.T) {
 	s, c, ahead := startWall(t)
 	g := &s.guard
-	*ahead = 700
+	ahead.Store(700)
 	done := make(chan struct{})
 	for range 8 {
 		go func() {

@@ -70,7 +70,7 @@ func talkTo(t *testing.T, addr, text string) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	if _, err := io.WriteString(c, text+"mn\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestClusterWithoutStore(t *testing.T) {
 	if got := talkTo(t, addr, fmt.Sprintf("set %s 0 0 1\r\nx\r\nget %s\r\n", key, key)); !strings.Contains(got, "VALUE") {
 		t.Errorf("from disk: %q", got)
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		if got := talkTo(t, addr, fmt.Sprintf("delete %s\r\nmg %s v G1000\r\n", key, key)); strings.Contains(got, "W g") {
 			break
 		} else if time.Now().After(end) {
@@ -299,7 +299,7 @@ func TestClusterMapFromPeers(t *testing.T) {
 	if err := tc.nodes[1].ApplyMap(next); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); ; time.Sleep(20 * time.Millisecond) {
 		if e, _ := tc.nodes[0].MapEpoch(); e == next.Epoch {
 			break
 		} else if time.Now().After(end) {

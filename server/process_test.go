@@ -23,7 +23,7 @@ import (
 // port that it chose itself or in a temporary folder.
 
 // processTimeout bounds the start of a program.
-const processTimeout = 20 * time.Second
+const processTimeout = time.Minute
 
 // findProgram gives the path of the first of names that is installed. The
 // folders of system programs count too, wherever PATH ends.

@@ -30,7 +30,7 @@ func startServer(t testing.TB, cfg Config) (*Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := s.Start(ctx); err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func startServer(t testing.TB, cfg Config) (*Server, string) {
 		if err := s.store.Check(); err != nil {
 			t.Errorf("store: %v", err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)

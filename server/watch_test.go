@@ -320,7 +320,7 @@ func TestWatchSlow(t *testing.T) {
 	// which the next one comes.
 	var line string
 	kept := 0
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(testTimeout)
 	for !strings.HasPrefix(line, "skipped=") {
 		slow.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		part, err := slow.r.ReadString('\n')

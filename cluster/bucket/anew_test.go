@@ -49,6 +49,9 @@ func TestRollback(t *testing.T) {
 
 // A rollback to any earlier map of a random history follows, as does a takeover.
 func TestRollbackProperties(t *testing.T) {
+	if testing.Short() {
+		t.Skip("100 histories of maps take long")
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		m, err := First("test", nodes(rapid.IntRange(1, 5).Draw(t, "nodes"), 2), 1, Budget{})
 		if err != nil {

@@ -63,6 +63,9 @@ func TestSeventeenthNode(t *testing.T) {
 }
 
 func TestJoiningNodeRoundsUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("70 maps take long")
+	}
 	for n := 1; n < 70; n++ {
 		m := first(t, n, 0, 0)
 		next := plan(t, m, Change{Add: []Node{{ID: "new", Addr: "10.0.1.1:11211"}}})
@@ -88,6 +91,9 @@ func fewest(m, next *Map) int {
 // Random joins, leaves and changes of weight: the balance is within a bucket of
 // what weights say, no more moves than has to, and copies are apart.
 func TestPlanProperties(t *testing.T) {
+	if testing.Short() {
+		t.Skip("100 histories of maps take long")
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		zones := rapid.IntRange(0, 4).Draw(t, "zones")
 		copies := rapid.IntRange(0, 2).Draw(t, "copies")

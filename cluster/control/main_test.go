@@ -124,7 +124,7 @@ func (s *etcd) admin(t testing.TB) (*clientv3.Client, context.Context) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return c, ctx
 }

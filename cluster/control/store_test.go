@@ -175,7 +175,7 @@ func publish(t testing.TB, s Store, m *bucket.Map, weight int) *bucket.Map {
 // wait takes events until one is good.
 func wait(t testing.TB, c <-chan Event, what string, good func(Event) bool) {
 	t.Helper()
-	end := time.After(20 * time.Second)
+	end := time.After(time.Minute)
 	var last Event
 	for {
 		select {

@@ -40,7 +40,7 @@ func (l *logged) Write(p []byte) (int, error) {
 // wait waits for a line with all of these words.
 func (l *logged) wait(t testing.TB, words ...string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		l.mu.Lock()
 		text := l.buf.String()
 		l.mu.Unlock()
@@ -71,7 +71,7 @@ func start(t testing.TB, c Config) (*Controller, *logged) {
 	}
 	select {
 	case <-k.Ready():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("it is not ready:\n%s", log.buf.String())
 	}
 	return k, log

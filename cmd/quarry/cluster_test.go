@@ -21,7 +21,7 @@ import (
 func try(t testing.TB, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	k, err := kong.New(new(cli), append(options(), kong.Writers(&out, &out), kong.Exit(func(int) {}))...)
+	k, err := kong.New(new(cli), append(options(), kong.Writers(&out, &out), kong.Exit(func(int) {}), kong.Resolvers(patience))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,6 +32,15 @@ func try(t testing.TB, args ...string) (string, error) {
 	command.BindTo(t.Context(), (*context.Context)(nil))
 	err = command.Run()
 	return out.String(), err
+}
+
+// patience gives servers more time than a second where a test does not say how
+// much: the machine may be busy.
+var patience kong.ResolverFunc = func(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
+	if f.Name == "timeout" {
+		return "30s", nil
+	}
+	return nil, nil
 }
 
 // must is try of what has to work.

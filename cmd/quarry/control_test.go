@@ -104,7 +104,7 @@ func TestControlOfThree(t *testing.T) {
 	publish := func() error {
 		copies = (copies + 1) % 4
 		var err error
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 			if _, err = try(t, "cluster", "set", "--copies", fmt.Sprint(copies), "-y", "--trust-store"); err == nil {
 				return nil
 			}
@@ -128,7 +128,7 @@ func TestControlOfThree(t *testing.T) {
 	controllers := func(n int) []string {
 		t.Helper()
 		var r showReport
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			if r = show(); len(r.Controllers) == n {
 				return r.Controllers
 			}
