@@ -13,8 +13,9 @@ type Protocol string
 
 // The protocols.
 const (
-	Text Protocol = "text" // get and set
-	Meta Protocol = "meta" // mg and ms
+	Text   Protocol = "text"   // get and set
+	Meta   Protocol = "meta"   // mg and ms
+	Binary Protocol = "binary" // packets
 )
 
 // Distribution says how often each key is asked for.
@@ -42,6 +43,7 @@ type Config struct {
 	Server  string // host:port, or unix:PATH (127.0.0.1:11211)
 	Threads int    // workers, each an OS thread (1)
 	Conns   int    // connections of all threads together (50)
+	TLS     bool   // with TLS; the server's certificate is not checked
 
 	Protocol Protocol // Text
 	Pipeline int      // requests in flight on a connection (1)
@@ -111,8 +113,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("bench: threads %d: want 1 to %d", c.Threads, threadsMax)
 	case c.Conns < c.Threads || c.Conns > connsMax:
 		return fmt.Errorf("bench: conns %d: want %d (one a thread) to %d", c.Conns, c.Threads, connsMax)
-	case c.Protocol != Text && c.Protocol != Meta:
-		return fmt.Errorf("bench: protocol %q: want %s or %s", c.Protocol, Text, Meta)
+	case c.Protocol != Text && c.Protocol != Meta && c.Protocol != Binary:
+		return fmt.Errorf("bench: protocol %q: want %s, %s or %s", c.Protocol, Text, Meta, Binary)
 	case c.Pipeline < 1 || c.Pipeline > pipelineMax:
 		return fmt.Errorf("bench: pipeline %d: want 1 to %d", c.Pipeline, pipelineMax)
 	case c.Multiget < 1 || c.Multiget > multigetMax:

@@ -44,5 +44,9 @@
 //	   ├─► policy           LRU, S3-FIFO, W-TinyLFU, Belady, simulated
 //	   └─► Table            text for people, TSV to keep and compare with
 //
+// In TLS (Config.TLS) two goroutines a connection stand between worker and
+// server: there the generator is the bottleneck, and the server's CPU time is
+// what the report is about.
+//
 // It needs Linux: epoll, timerfd and /proc.
 package bench

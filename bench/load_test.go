@@ -293,7 +293,7 @@ func TestValidate(t *testing.T) {
 	for _, c := range []Config{
 		{Threads: -1},
 		{Threads: 4, Conns: 3},
-		{Protocol: "binary"},
+		{Protocol: "quic"},
 		{Pipeline: 1 << 20},
 		{Multiget: -1},
 		{Ratio: Ratio{Sets: -1, Gets: 2}},

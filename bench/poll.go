@@ -88,7 +88,7 @@ func (p *poll) wait(timeoutMS int) ([]unix.EpollEvent, error) {
 
 // dial connects to host:port or unix:PATH and returns a non-blocking
 // descriptor that Go's own poller does not know.
-func dial(server string, timeout time.Duration) (fd int, err error) {
+func dial(server string, secure bool, timeout time.Duration) (fd int, err error) {
 	network, address := "tcp", server
 	if path, ok := strings.CutPrefix(server, "unix:"); ok {
 		network, address = "unix", path
@@ -96,6 +96,9 @@ func dial(server string, timeout time.Duration) (fd int, err error) {
 	c, err := net.DialTimeout(network, address, timeout)
 	if err != nil {
 		return 0, fmt.Errorf("bench: %w", err)
+	}
+	if secure {
+		return dialTLS(c, timeout)
 	}
 	defer c.Close()
 	raw, err := c.(syscall.Conn).SyscallConn()

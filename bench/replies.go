@@ -129,6 +129,9 @@ func (c counts) plus(other counts) counts {
 // scan takes the bytes that arrived. It uses used of them; the rest, less
 // than a line or a line end, must come again in front of what arrives next.
 func (rs *replies) scan(b []byte) (used int, err error) {
+	if rs.encoder.protocol == Binary {
+		return rs.scanPackets(b)
+	}
 	for {
 		rest := b[used:]
 		if rs.left > 0 {
@@ -305,15 +308,15 @@ func (rs *replies) missUntil(get *request, end int) {
 	get.next = end
 }
 
-// refuse counts a reply that did not do what was asked. In a meta get of
-// several keys one mg was refused, and the rest is still to come: its key
+// refuse counts a reply that did not do what was asked. In a get of several
+// keys that is several requests one of them was refused, and the rest is still to come: its key
 // will be counted as a miss besides.
 func (rs *replies) refuse(line []byte) {
 	rs.counts.errors++
 	if rs.firstError == "" {
 		rs.firstError = string(line)
 	}
-	several := rs.encoder.protocol == Meta && rs.queue.stride > 1
+	several := rs.encoder.protocol != Text && rs.queue.stride > 1
 	if !several || rs.queue.at(rs.queue.head).kind != kindGet {
 		rs.finish()
 	}

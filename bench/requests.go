@@ -4,7 +4,7 @@ import "strconv"
 
 // encoder writes requests. It is read-only: all workers share one. Requests
 // are appended to the caller's buffer; keys and values stand for the same
-// bytes in both protocols.
+// bytes in all protocols.
 type encoder struct {
 	protocol Protocol
 	keys     *keys
@@ -12,8 +12,12 @@ type encoder struct {
 }
 
 // get appends the request for the keys ks: one line that names them all in
-// text; in meta a quiet mg for each and an mn, which ends the reply.
+// text; in meta a quiet mg for each and an mn, which ends the reply; the same
+// with packets.
 func (e *encoder) get(dst []byte, ks []uint64) []byte {
+	if e.protocol == Binary {
+		return e.packetGet(dst, ks)
+	}
 	if e.protocol == Text {
 		dst = append(dst, "get"...)
 		for _, k := range ks {
@@ -37,6 +41,9 @@ func (e *encoder) get(dst []byte, ks []uint64) []byte {
 
 // set appends the request that stores key k's value.
 func (e *encoder) set(dst []byte, k uint64) []byte {
+	if e.protocol == Binary {
+		return e.packetSet(dst, k)
+	}
 	if e.protocol == Text {
 		dst = append(dst, "set "...)
 		dst = e.keys.append(dst, k)

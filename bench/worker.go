@@ -102,7 +102,7 @@ func newWorker(c Config, i int, ctl *control, e *encoder) (*worker, error) {
 }
 
 func (w *worker) connect(room int) error {
-	fd, err := dial(w.config.Server, w.config.Stall)
+	fd, err := dial(w.config.Server, w.config.TLS, w.config.Stall)
 	if err != nil {
 		return err
 	}

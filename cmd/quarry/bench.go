@@ -16,7 +16,9 @@ type benchCommand struct {
 	Threads int    `default:"1" help:"OS threads of the generator."`
 	Conns   int    `default:"50" help:"Connections of all threads together."`
 
-	Protocol bench.Protocol `default:"text" enum:"text,meta" help:"Protocol: text or meta."`
+	TLS bool `name:"tls" help:"Speak TLS. The server's certificate is not checked."`
+
+	Protocol bench.Protocol `default:"text" enum:"text,meta,binary" help:"Protocol: text, meta or binary."`
 	Pipeline int            `default:"1" help:"Requests in flight on each connection."`
 	Multiget int            `default:"1" help:"Keys in each get; each counts as an operation."`
 	Ratio    bench.Ratio    `default:"1:10" help:"Sets to gets, in requests."`
@@ -48,7 +50,7 @@ type benchCommand struct {
 // config is the load that the flags ask for.
 func (b *benchCommand) config() bench.Config {
 	c := bench.Config{
-		Server: b.Server, Threads: b.Threads, Conns: b.Conns,
+		Server: b.Server, Threads: b.Threads, Conns: b.Conns, TLS: b.TLS,
 		Protocol: b.Protocol, Pipeline: b.Pipeline, Multiget: b.Multiget, Ratio: b.Ratio,
 		Keys: b.Keys, KeyBytes: b.KeySize, Distribution: b.Distribution,
 		ZipfS: b.ZipfS, HotKeys: b.HotKeys, HotShare: b.HotShare, Sizes: b.ValueSize,

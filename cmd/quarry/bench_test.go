@@ -48,7 +48,7 @@ func TestBenchFlags(t *testing.T) {
 		c.ServerPID != 7 || c.Multiget != 50 || !c.Lookaside {
 		t.Errorf("got %+v", c)
 	}
-	for _, bad := range []string{"--ratio=1", "--value-size=x", "--protocol=binary", "--distribution=normal", "--no-such"} {
+	for _, bad := range []string{"--ratio=1", "--value-size=x", "--protocol=quic", "--distribution=normal", "--no-such"} {
 		if _, err := parse(t, "bench", bad); err == nil {
 			t.Errorf("%s: got no error", bad)
 		}
