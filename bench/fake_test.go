@@ -14,7 +14,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain finds leaks. gnet's pool of goroutines begins with the program, when
+// a test has a real server in it.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 // fake is a server that speaks just what bench sends: get, set, mg, ms, mn.
 type fake struct {
