@@ -25,9 +25,10 @@ type Controller struct {
 	etcd *embed.Etcd
 	log  *etcdLog
 
-	end   context.CancelFunc
-	wg    sync.WaitGroup // run
-	ready chan struct{}  // closed when etcd serves
+	end     context.CancelFunc
+	wg      sync.WaitGroup // run
+	ready   chan struct{}  // closed when etcd serves
+	closing sync.Once
 }
 
 // lookInterval is how often the active controller looks at the nodes.
@@ -94,13 +95,18 @@ func (k *Controller) Wait(ctx context.Context) error {
 
 // Close ends it. Its data stays.
 func (k *Controller) Close() error {
-	k.end()
-	k.wg.Wait()
-	k.log.close()
-	// Without this it waits for those who watch and hold leases to go by themselves.
-	k.etcd.Server.Stop()
-	k.etcd.Close()
-	if err := k.lock.Close(); err != nil {
+	var err error
+	k.closing.Do(func() {
+		k.end()
+		k.wg.Wait()
+		k.log.close()
+		// Without this it waits for those who watch and hold leases to go by
+		// themselves.
+		k.etcd.Server.Stop()
+		k.etcd.Close()
+		err = k.lock.Close()
+	})
+	if err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
 	return nil

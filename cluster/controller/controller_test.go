@@ -167,6 +167,63 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
+// Three agree over TLS, and a stranger's certificate is none of theirs.
+func TestPeerCertificates(t *testing.T) {
+	dir := t.TempDir()
+	ca := newAuthority(t, filepath.Join(dir, "ca"))
+	cert, key := ca.issue(t, filepath.Join(dir, "peer"))
+	var peers []Peer
+	for _, name := range []string{"x", "y", "z"} {
+		peers = append(peers, Peer{name, freeAddr(t)})
+	}
+	config := func(name string) Config {
+		return Config{
+			Data: filepath.Join(dir, name), Name: name, Listen: "127.0.0.1:0", Peers: peers,
+			CA: ca.path, Cert: cert, Key: key, TickMs: 20,
+		}
+	}
+	begin := func(c Config) *Controller {
+		k, err := Start(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = k.Close() })
+		return k
+	}
+	x := begin(config("x"))
+	stranger := config("z")
+	other := newAuthority(t, filepath.Join(dir, "other"))
+	stranger.CA = other.path
+	stranger.Cert, stranger.Key = other.issue(t, filepath.Join(dir, "stranger"))
+	s := begin(stranger)
+	select {
+	case <-x.Ready():
+		t.Fatal("x agrees with a stranger")
+	case <-time.After(time.Second):
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	y := begin(config("y"))
+	for _, k := range []*Controller{x, y} {
+		select {
+		case <-k.Ready():
+		case <-time.After(20 * time.Second):
+			t.Fatal("two of three do not agree")
+		}
+	}
+}
+
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
 // etcd says the same many times a second: the log has it once, and what is new.
 func TestEtcdLog(t *testing.T) {
 	var buf bytes.Buffer
