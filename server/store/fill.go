@@ -102,13 +102,13 @@ func (sh *shard) judge(k Key, f *Fill, x *extra, found bool, now Time) (*record,
 		return rec, ReasonClock
 	case f.Hard != 0 && f.Hard <= at:
 		return rec, ReasonPast
-	case rec == nil && f.Read != 0 && f.Read+Time(fr.cfg.RetentionMillis) <= at:
+	case rec == nil && f.Read != 0 && f.Read-slack+Time(fr.cfg.RetentionMillis) <= at:
 		return rec, ReasonPast // floors of that time may be forgotten
 	case f.Version < floor, found && f.Version < x.version:
 		return rec, ReasonFloor
 	case rec == nil && found && f.Version == x.version && x.version != 0:
 		return rec, ReasonFloor
-	case f.Kind == FillRevalidate && (!found || x.absent || f.Version != x.version):
+	case f.Kind == FillRevalidate && (rec == nil || !found || x.absent || f.Version != x.version || f.Version == 0):
 		return rec, ReasonUnequal
 	}
 	return rec, ReasonNone
@@ -171,8 +171,7 @@ func (sh *shard) revalidate(it item, rec *record, f *Fill, o *SetOptions, now Ti
 	}
 	rec.grant.pause = 0
 	sh.endGrant(rec, now, x.fill)
-	it.setExtra(&x, Time(sh.s.fresh.offset.Load()))
-	sh.noteExpiry(it)
+	sh.setExtra(it, &x)
 	it.setTag(it.tag &^ (stale | winSent))
 	sh.noteChange(Key{sh.HashOf(it.r), it.key()})
 	sh.fresh.Revalidations++
@@ -181,7 +180,17 @@ func (sh *shard) revalidate(it item, rec *record, f *Fill, o *SetOptions, now Ti
 			Kind: EventFill, Version: f.Version, Fill: f.Kind, Granted: true, TookMillis: x.fill, Size: it.valueLen(),
 		})
 	}
-	return SetResult{Status: OK, CAS: it.cas(), Size: it.valueLen()}
+	res := SetResult{Status: OK, CAS: it.cas(), Size: it.valueLen()}
+	if sh.s.cfg.NoCAS {
+		res.CAS = 0
+	}
+	return res
+}
+
+// setExtra is item.setExtra for an item that is stored: the sweeper hears of it.
+func (sh *shard) setExtra(it item, x *extra) {
+	it.setExtra(x, Time(sh.s.fresh.offset.Load()))
+	sh.noteExpiry(it)
 }
 
 // floorOf is the floor of k, wherever it is; 0 is none.
@@ -214,7 +223,7 @@ func (sh *shard) takeFloor(k Key) (floor uint64, raised Time) {
 
 // putFloor keeps a floor of k in the records.
 func (sh *shard) putFloor(k Key, floor uint64, raised, now Time) {
-	rec := sh.records.add(k, now, sh.ended)
+	rec := sh.records.add(k, now, sh.uncount)
 	if rec == nil {
 		sh.records.lost(raised)
 		return
@@ -248,9 +257,25 @@ func (sh *shard) supersede(k Key, it item, now Time) {
 		x.floor, x.raised = floor, raised
 		it.setExtra(&x, 0)
 	default:
-		// It was begun before there was a floor.
-		sh.putFloor(k, floor, now, now)
+		// It was begun before there was a floor. See carryFloor.
+		sh.putFloor(k, floor, raised, now)
 	}
+}
+
+// carryFloor gives the item of k the floor that came while it was on its way,
+// so that it is kept for as long as the item is.
+func (sh *shard) carryFloor(k Key, now Time) {
+	r, rec := sh.find(k), sh.records.find(k)
+	if r == 0 || rec == nil || rec.floor == 0 || sh.a.Tag(r)&hasExtra != 0 {
+		return
+	}
+	it, ok := sh.withExtra(sh.item(r), k, now)
+	if !ok || it.tag&hasExtra == 0 {
+		return // no room: it is kept for as long as floors without a value are
+	}
+	x := it.extra()
+	x.floor, x.raised = sh.takeFloor(k)
+	sh.setExtra(it, &x)
 }
 
 // unversion is supersede for an item whose value was changed in place. What is
@@ -260,7 +285,7 @@ func (sh *shard) unversion(it item, k Key, now Time) {
 	sh.noteIfVersioned(k)
 	if it.tag&hasExtra != 0 {
 		x := it.extra()
-		it.setExtra(&extra{floor: x.floor, raised: x.raised, ttl: x.ttl, Deadlines: x.Deadlines}, Time(sh.s.fresh.offset.Load()))
+		sh.setExtra(it, &extra{floor: x.floor, raised: x.raised, ttl: x.ttl, Deadlines: x.Deadlines})
 	}
 }
 
@@ -319,11 +344,13 @@ func (sh *shard) refuseQuota(k Key, st Status, o *SetOptions, now Time) SetResul
 // allocFor is allocOrRelieve for a value under k: a fill does not evict what
 // it is to take the place of.
 func (sh *shard) allocFor(k Key, class int, o *SetOptions, now Time) slab.Ref {
-	if o.Fill != nil {
-		sh.filling = k.Hash
-		defer func() { sh.filling = 0 }()
+	if o.Fill == nil {
+		return sh.allocOrRelieve(class, now)
 	}
-	return sh.allocOrRelieve(class, now)
+	sh.filling = k.Hash
+	r := sh.allocOrRelieve(class, now)
+	sh.filling = 0
+	return r
 }
 
 // needsExtra reports whether a plain value under k needs an extra header, to

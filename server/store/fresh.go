@@ -139,8 +139,7 @@ func (f *freshness) open(c *FreshConfig) {
 func (f *freshness) newShard(s *Store, id int) (freshShard, error) {
 	retention := Time(f.cfg.RetentionMillis)
 	grantMax := Time(f.cfg.GrantMaxMillis)
-	longest := max(retention, grantMax+tokenKept, 2*grantMax)
-	records, err := newRecords(f.cfg.recordsFor(s.cfg.LimitBytes, s.cfg.Shards), retention, longest, f.cfg.Seed)
+	records, err := newRecords(f.cfg.recordsFor(s.cfg.LimitBytes, s.cfg.Shards), retention, grantMax, f.cfg.Seed)
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], f.cfg.Seed)
 	binary.LittleEndian.PutUint64(seed[8:], uint64(id))
@@ -277,7 +276,7 @@ func (f *FreshStats) add(n *FreshStats) {
 func (sh *shard) addFresh(f *FreshStats, now Time) {
 	f.add(&sh.fresh)
 	rs := &sh.records
-	rs.turn(now, sh.ended)
+	rs.turn(now, sh.uncount)
 	f.FloorsDropped += rs.nDropped
 	f.Records += rs.n
 	f.RecordsMax += rs.max
@@ -341,6 +340,7 @@ func (s *Store) PauseGrants(pause bool) { s.fresh.paused.Store(pause) }
 // Rebase is SetDeadlineClock after the clock was found to have been wrong: it
 // ends all tokens, and drops every value with a deadline.
 func (s *Store) Rebase(offset Time, now Time) {
+	s.fresh.untrusted.Store(true)
 	for _, sh := range s.shards {
 		sh.mu.Lock()
 		sh.enter(now)
@@ -359,7 +359,7 @@ func (s *Store) Rebase(offset Time, now Time) {
 func (s *Store) LoseFloors(now Time) {
 	for _, sh := range s.shards {
 		sh.mu.Lock()
-		sh.unknownUntil = now + Time(s.fresh.cfg.RetentionMillis)
+		sh.unknownUntil = max(sh.unknownUntil, now+Time(s.fresh.cfg.RetentionMillis))
 		sh.mu.Unlock()
 	}
 }

@@ -222,5 +222,89 @@ func TestFreshOldWrite(t *testing.T) {
 	f.s.Notice(f.k, 2, false, f.now)
 	f.now += retentionDefault
 	f.fillWith(Fill{Version: 1, Deadlines: Deadlines{Hard: began + 60_000, Read: began}}, "one", ReasonPast)
-	f.fillWith(Fill{Version: 3, Deadlines: Deadlines{Hard: began + 60_000, Read: began + 1}}, "three", ReasonNone)
+	f.fillWith(Fill{Version: 3, Deadlines: Deadlines{Hard: began + 60_000, Read: began + 2*skewMaxDefault + 1}}, "three", ReasonNone)
+}
+
+// A new owner's grants need not wait for those of the old one to end.
+func TestFreshGrantAfterHide(t *testing.T) {
+	f := newFreshKey(t, FreshConfig{})
+	a := f.want("EN W")
+	f.s.HideBuckets([]int{f.k.Bucket()}, f.now)
+	b := f.want("EN W")
+	f.fill(a, 1, "old", ReasonOwnership)
+	f.fill(b, 1, "new", ReasonNone)
+	f.want("VA new")
+}
+
+// A token takes its tenant's place until its time has passed, and not until
+// floors of that time are forgotten.
+func TestFreshTenantPlaceInTime(t *testing.T) {
+	s := newTestStore(t, withTenants(Config{LimitBytes: 1 << 20, PageBytes: 4 << 10,
+		Fresh: FreshConfig{EarlyBeta: -1, RetentionMillis: RetentionMillisLimit}},
+		TenantConfig{Quotas: named("a", Quota{GrantsInFlight: 1})}))
+	f := &freshKey{t: t, s: s, k: key("a:1"), now: noon}
+	other := &freshKey{t: t, s: s, k: key("a:2"), now: noon}
+	f.want("EN W")
+	other.want("EN d")
+	other.now += 1000 + 20 // and a slot of the wheel
+	other.want("EN W")
+	var st Stats
+	s.Snapshot(other.now, &st)
+	if st.Fresh.TokensExpired != 1 {
+		t.Errorf("%d tokens expired, want 1", st.Fresh.TokensExpired)
+	}
+}
+
+// From a full table the floor goes that was raised longest ago, also when
+// nobody asks for a grant.
+func TestFreshOldestFloorGoes(t *testing.T) {
+	s := newTestStore(t, Config{LimitBytes: 1 << 20, PageBytes: 4 << 10, Fresh: FreshConfig{EarlyBeta: -1, RecordsMax: 8}})
+	now := noon
+	for i := range 100 {
+		s.Notice(key(fmt.Sprint(i)), 7, false, now)
+		now += 1000
+	}
+	for i := range 100 {
+		a := Ask{Class: GrantForeground}
+		want := uint64(0)
+		if i >= 100-8 {
+			want = 7
+		}
+		sh := s.shards[0]
+		if sh.tellFloor(key(fmt.Sprint(i)), &a, &extra{}); a.Floor != want {
+			t.Errorf("floor %d of the notice %d s ago, want %d", a.Floor, 100-i, want)
+		}
+	}
+	if got, want := s.shards[0].records.unknownUntil(), noon+91*1000+retentionDefault; got != want {
+		t.Errorf("floors are unknown until %d, want %d", got, want)
+	}
+}
+
+// S1-39: a fill that finds no room leaves the value that it was to replace,
+// which nothing but values on their way lie beside.
+func TestFreshFillKeepsItsKey(t *testing.T) {
+	s := newTestStore(t, Config{LimitBytes: 64 << 10, PageBytes: 16 << 10, Fresh: FreshConfig{EarlyBeta: -1}})
+	f := &freshKey{t: t, s: s, k: key("k"), now: noon}
+	value := strings.Repeat("v", 1500)
+	f.fill(f.want("EN W"), 1, value, ReasonNone)
+	sh := s.shards[0]
+	var uploads []*Upload
+	for c := sh.a.ClassOf(sh.find(f.k)); sh.a.HasRoom(c) || s.budget.Taken() < s.budget.Limit(); {
+		u := new(Upload)
+		if st := s.Begin(key(fmt.Sprint(len(uploads))), len(value), &SetOptions{}, f.now, u); st != OK {
+			t.Fatal(st)
+		}
+		uploads = append(uploads, u)
+	}
+	f.now += 10_000
+	a := f.want("VA " + value + " W")
+	o := SetOptions{Fill: &Fill{HasToken: true, Token: a.Token, Version: 2, Deadlines: Deadlines{Hard: f.now + 30_000}}}
+	if res := s.Set(f.k, []byte(value), &o, f.now); res.Status != NoMemory {
+		t.Errorf("a fill without room: status %d, want %d", res.Status, NoMemory)
+	}
+	f.plain("VA " + value)
+	f.fill(a, 2, value, ReasonToken) // it has ended
+	for _, u := range uploads {
+		u.Abort()
+	}
 }

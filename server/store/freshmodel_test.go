@@ -8,10 +8,14 @@ package store
 //	  └─ cell ─── one key: value or absence, version, deadlines, stale · floor · grant
 //
 // Each method of a world is one request, or one thing that happens to a node,
-// and one step. freshexplore_test.go takes every road through it, with two
-// readers, a writer and whatever can go wrong, and looks at each step for
-// something that must never happen. A rule can be left out of a world: the
-// explorer has to notice.
+// and one step. Two tests use it:
+//
+//   - freshexplore_test.go takes every road through it, with two readers, a
+//     writer and whatever can go wrong, and looks at each step for something
+//     that must never happen. A rule can be left out of a world: the explorer
+//     has to notice.
+//   - freshstore_test.go lets the real store do what the model does, and
+//     compares every answer, and all that is kept.
 
 // rule is a part of the contract that a world can do without.
 type rule uint32
@@ -227,7 +231,7 @@ func (w *world) judge(c *cell, f *Fill) Reason {
 		f.Read != 0 && f.HasToken && f.Read < c.grant.granted+w.offset-slack:
 		return ReasonClock
 	case f.Hard != 0 && f.Hard <= at,
-		f.Read != 0 && !f.HasToken && f.Read+w.retention <= at && w.has(ruleOldRead):
+		f.Read != 0 && !f.HasToken && f.Read-slack+w.retention <= at && w.has(ruleOldRead):
 		return ReasonPast
 	case f.Version < c.floor && (!f.HasToken || w.has(ruleFillFloor)),
 		stored && f.Version == c.version && c.version != 0 && !f.HasToken && w.has(ruleCopyDeadlines):
@@ -319,10 +323,13 @@ func (w *world) set(c *cell, bytes string, expiry uint32) {
 
 // alter is a plain write that makes a value of the one that is there: append,
 // prepend, incr. What it was made of was read when it was read.
-func (w *world) alter(c *cell, bytes string) {
+// In place, its marks stay.
+func (w *world) alter(c *cell, bytes string, inPlace bool) {
 	n := *c
 	w.set(c, bytes, n.expiry)
-	c.Deadlines = n.Deadlines
+	if c.Deadlines = n.Deadlines; inPlace {
+		c.stale, c.winSent = n.stale, n.winSent
+	}
 }
 
 // vivify is what N leaves behind where there is nothing to be seen.

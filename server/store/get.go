@@ -269,6 +269,15 @@ func (s *Store) Delete(k Key, o *DeleteOptions, now Time) Status {
 		}
 		return OK
 	}
+	if it.isStub() { // what tells of that goes
+		if it, found = sh.withExtra(it, k, now); !found {
+			return OK
+		}
+		if it.isStub() { // there is no room to tell of it
+			sh.unlink(it, k.Hash)
+			return OK
+		}
+	}
 	if o.Touch {
 		sh.setExpiry(it, o.Expiry)
 	}

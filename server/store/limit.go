@@ -63,6 +63,7 @@ func (s *Store) shrink(now Time) {
 		}
 		sh := s.richest(nil)
 		sh.mu.Lock()
+		sh.enter(now)
 		ok := sh.giveBack(now)
 		sh.mu.Unlock()
 		if !ok {
@@ -117,6 +118,7 @@ func (s *Store) richest(not *shard) *shard {
 func (s *Store) goOnMoving(sh *shard, now Time) {
 	for range moveStepsATick {
 		sh.mu.Lock()
+		sh.enter(now)
 		under := sh.move.page != 0
 		if under {
 			sh.moveStep(moveChunksAStep, now)

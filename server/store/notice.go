@@ -37,8 +37,14 @@ func (s *Store) NoticeObserved(k Key, version uint64, takedown bool, now Time, o
 		found = false
 	case newer: // else it is marked already, or is no version at all
 		if it.tag&hasExtra == 0 {
-			it = sh.withExtra(it, k, now)
-			x = it.extra()
+			if it, found = sh.withExtra(it, k, now); !found {
+				break // it went to make room for itself
+			}
+			if x = it.extra(); it.isStub() { // and nothing would tell that any more
+				sh.unlink(it, k.Hash)
+				found = false
+				break
+			}
 		}
 		it.setTag(it.tag | stale | winSent)
 		sh.renewCAS(&it, false, 0)
@@ -49,36 +55,47 @@ func (s *Store) NoticeObserved(k Key, version uint64, takedown bool, now Time, o
 	if found && it.tag&hasExtra != 0 {
 		sh.takeFloor(k)
 		x.floor, x.raised = version, now
-		it.setExtra(&x, Time(s.fresh.offset.Load()))
+		sh.setExtra(it, &x)
 		return OK
 	}
 	sh.putFloor(k, version, now, now)
 	return OK
 }
 
-// withExtra puts an item with an extra header in the place of old, which has
-// none, or returns old when there is no room for it.
-func (sh *shard) withExtra(old item, k Key, now Time) item {
+// withExtra puts an item with an extra header, and the same CAS, in the place
+// of old, which has none. When there is no room for it, it returns old, and
+// false if that had to make room.
+func (sh *shard) withExtra(old item, k Key, now Time) (item, bool) {
 	sh.pins[old.r]++
 	defer sh.unpin(old.r)
 	l := sh.s.layoutFor(len(k.Bytes), old.valueLen(), old.flags(), true)
 	r := sh.alloc(l.class, now)
 	if r == 0 {
-		return old
+		return old, sh.a.Tag(old.r).State() >= slab.StateItem
 	}
 	it := sh.init(r, l, k.Bytes, old.valueLen(), old.flags(), old.expiry(), now.Seconds())
 	w := sh.writer(it)
-	if sh.a.Tag(old.r).State() < slab.StateItem || !w.copyValue(old, now) || sh.a.Tag(old.r).State() < slab.StateItem {
+	copied := w.copyValue(old, now)
+	if there := sh.a.Tag(old.r).State() >= slab.StateItem; !copied || !there {
 		sh.free(sh.item(r))
-		return old
+		return old, there
 	}
 	it = sh.item(r)
 	it.setTag(it.tag | old.tag&(keyBinary|stale|winSent))
+	if old.isStub() {
+		it.setExtra(&extra{ttl: old.expiry(), stub: true}, 0)
+	}
 	sh.seal(it)
 	cas, explicit := old.cas(), old.tag&explicitCAS != 0
 	sh.unlink(sh.item(old.r), k.Hash)
 	sh.link(it, k.Hash, explicit, cas, now)
-	return sh.item(r)
+	it = sh.item(r)
+	if !explicit {
+		sh.discharge(it)
+		it.setCAS(cas)
+		sh.charge(it)
+	}
+	return it, true
 }
 
 // GiveBack ends the token of a loader that has failed: the next grant may be

@@ -34,7 +34,7 @@ func (s *Store) HideBuckets(buckets []int, now Time) {
 			sh.owned.items[b] = sh.casOf(sh.seq)
 			sh.keepHidden(b)
 			sh.owned.tokens[b] = sh.sequenceOf(sh.tokenSeq)
-			sh.owned.unknownUntil[b] = now + Time(s.fresh.cfg.RetentionMillis)
+			sh.owned.unknownUntil[b] = max(sh.owned.unknownUntil[b], now+Time(s.fresh.cfg.RetentionMillis))
 		}
 		sh.sweepAll()
 		sh.freeExplicit(func(it item) bool { return hidden[Key{Hash: sh.HashOf(it.r)}.Bucket()] })

@@ -29,11 +29,14 @@ func (sh *shard) relieve(now Time) bool {
 	if sh.s.cfg.NoEvict || len(sh.s.shards) == 1 {
 		return false
 	}
+	filling := sh.filling
+	sh.filling = 0 // what others do meanwhile is not for this fill
 	sh.mu.Unlock()
-	defer sh.mu.Lock()
+	defer func() { sh.mu.Lock(); sh.now, sh.filling = now, filling }()
 	rich := sh.s.richest(sh)
 	rich.mu.Lock()
 	defer rich.mu.Unlock()
+	rich.enter(now)
 	if rich.a.IdlePages() == 0 && !rich.stealPage(-1, now) {
 		return false
 	}
@@ -127,9 +130,12 @@ func (sh *shard) vacate(c int, r slab.Ref, now Time) Abort {
 			sh.evict(head, now)
 		case !sh.a.HasRoom(c):
 			sh.n.movesWithoutRoom++
-			victim := sh.victim(c)
+			victim := sh.nextVictim(c)
 			if victim == 0 {
 				victim = head
+			}
+			if sh.isFilled(victim) {
+				return AbortUploading
 			}
 			sh.evict(victim, now)
 		case state == slab.StatePiece:

@@ -13,9 +13,10 @@ import (
 // and bounded. A key is known by two hashes of 64 bits, the second with a seed
 // of the store's own, so that nobody can give one key the floor of another.
 //
-// Every record stands in a slot of a wheel, under the time at which nothing in
-// it is needed any more. When the table is full, the record goes whose time
-// comes first.
+// Every record stands on a wheel, under the time at which something is to be
+// done with it: on one while its token is out, on the other under the time at
+// which nothing in it is needed any more. When the table is full, the record
+// goes that is first on the other.
 type records struct {
 	mem  *slab.Memory // records, numbered from 1
 	head *slab.Memory // the first record of each chain, 4 bytes
@@ -25,14 +26,22 @@ type records struct {
 	free uint32 // first of the freed ones, linked by chain; 0 none
 	n    int    // records there are
 
-	wheel  [wheelSlots]uint32 // first record of each slot
-	stepMs Time               // what a slot covers
-	turned Time               // in steps: what is due before it was looked through
+	tokens wheel // records whose tokens are out
+	rest   wheel
 
 	retention Time
 	seed      uint64
 	dropped   Time // the youngest raise of a floor that was dropped for room, 0 none
 	nDropped  uint64
+}
+
+// wheel is records by the time at which they are due. Those of a slot are a
+// list in the order in which they came.
+type wheel struct {
+	first  [wheelSlots]uint32 // of each slot, 0 none
+	stepMs Time               // what a slot covers
+	turned Time               // in steps: what is due before it was looked through
+	n      int
 }
 
 // record is what is kept of a key. It has no pointers: it is off the Go heap.
@@ -47,9 +56,10 @@ type record struct {
 
 	self          uint32 // its number
 	chain         uint32 // the record behind it in its chain
-	after, before uint32 // its neighbours in the slot of the wheel
-	slot          uint32 // of the wheel
-	_             uint32
+	after, before uint32 // its neighbours in the slot; before the first is the last
+	slot          uint32 // of its wheel
+	isOut         bool   // it stands on the wheel of tokens
+	_             [3]byte
 }
 
 const (
@@ -59,18 +69,17 @@ const (
 	// tokenKept is how long an ended token is known as ended, and not only as
 	// one that is not known, in milliseconds.
 	tokenKept = 10_000
-	// dropLooksMax bounds the records looked at to find one to drop, and the
-	// steps of one turn of the wheel.
-	dropLooksMax = 256
+	// turnLooksMax bounds the records looked at in one turn of the wheels.
+	turnLooksMax = 256
 )
 
-// newRecords is an empty table for at most most records. longest is the
-// longest time that a record is needed for.
-func newRecords(most int, retention, longest Time, seed uint64) (records, error) {
+// newRecords is an empty table for at most most records. grantMax is the
+// longest time that a token is out.
+func newRecords(most int, retention, grantMax Time, seed uint64) (records, error) {
 	rs := records{max: most, retention: retention, seed: seed}
 	rs.mask = 1<<bits.Len(uint(most-1)) - 1
-	// With two slots to spare, what is put in is never put where the wheel is.
-	rs.stepMs = longest/(wheelSlots-2) + 1
+	rs.tokens.stepMs = stepFor(grantMax)
+	rs.rest.stepMs = stepFor(max(retention, grantMax+tokenKept))
 	var err error
 	if rs.mem, err = slab.Reserve(int64(most+1) * recordBytes); err != nil {
 		return rs, err
@@ -80,6 +89,10 @@ func newRecords(most int, retention, longest Time, seed uint64) (records, error)
 	}
 	return rs, rs.head.Commit(int64(rs.mask+1) * 4)
 }
+
+// stepFor is what a slot covers of a wheel for times of up to longest. With two
+// slots to spare, what is put in is never put where the wheel is.
+func stepFor(longest Time) Time { return longest/(wheelSlots-2) + 1 }
 
 func (rs *records) close() error {
 	if err := rs.mem.Release(); err != nil {
@@ -159,18 +172,17 @@ func (rs *records) insert(hash, check uint64, now Time, ended func(r *record)) *
 	chain := rs.chainOf(hash)
 	*r = record{hash: hash, check: check, self: n, chain: rs.head.U32(chain)}
 	rs.head.PutU32(chain, n)
-	if rs.n == 0 {
-		rs.turned = now / rs.stepMs
-	}
 	rs.n++
-	rs.file(r, rs.turned)
+	rs.file(r, now)
 	return r
 }
 
 // take is the number of a record that is free, 0 if there is none.
 func (rs *records) take(now Time, ended func(r *record)) uint32 {
-	if rs.n >= rs.max && !rs.drop(now, ended) {
-		return 0
+	if rs.n >= rs.max {
+		if rs.turn(now, ended); rs.n >= rs.max && !rs.drop(now) {
+			return 0
+		}
 	}
 	if n := rs.free; n != 0 {
 		rs.free = rs.record(n).chain
@@ -192,7 +204,8 @@ func (rs *records) dueAt(r *record) Time {
 	}
 	t := r.grant.next
 	if r.grant.pause != 0 {
-		t += tokenKept // so that loaders that go on failing are held back
+		// So that loaders that go on failing are held back.
+		t = max(t, r.grant.ends) + tokenKept
 	}
 	if r.floor != 0 {
 		t = max(t, r.raised+rs.retention)
@@ -203,32 +216,56 @@ func (rs *records) dueAt(r *record) Time {
 	return t
 }
 
-// changed puts r, in which something was changed, where it belongs on the
-// wheel.
+// changed puts r, in which something was changed, where it belongs.
 func (rs *records) changed(r *record) {
 	rs.unfile(r)
-	rs.file(r, rs.turned)
+	rs.file(r, 0)
 }
 
-// file puts r on the wheel, not before step least.
-func (rs *records) file(r *record, least Time) {
-	step := min(max(rs.dueAt(r)/rs.stepMs, least), rs.turned+wheelSlots-1)
-	r.slot = uint32(step % wheelSlots)
-	r.before, r.after = 0, rs.wheel[r.slot]
-	if r.after != 0 {
-		rs.record(r.after).before = r.self
+// wheelOf is the wheel that r stands on.
+func (rs *records) wheelOf(r *record) *wheel {
+	if r.isOut {
+		return &rs.tokens
 	}
-	rs.wheel[r.slot] = r.self
+	return &rs.rest
+}
+
+// file puts r on its wheel, which begins to turn at now if it is empty.
+func (rs *records) file(r *record, now Time) {
+	r.isOut = r.grant.counted
+	w := rs.wheelOf(r)
+	due := rs.dueAt(r) / w.stepMs
+	if w.n == 0 {
+		w.turned = max(w.turned, now/w.stepMs)
+	}
+	w.n++
+	r.slot = uint32(min(max(due, w.turned), w.turned+wheelSlots-1) % wheelSlots)
+	first := w.first[r.slot]
+	if first == 0 {
+		w.first[r.slot], r.before, r.after = r.self, r.self, 0
+		return
+	}
+	f := rs.record(first)
+	r.before, r.after = f.before, 0
+	rs.record(f.before).after = r.self
+	f.before = r.self
 }
 
 func (rs *records) unfile(r *record) {
-	if r.before != 0 {
+	w := rs.wheelOf(r)
+	w.n--
+	first := w.first[r.slot]
+	switch {
+	case r.self == first:
+		w.first[r.slot] = r.after
+	default:
 		rs.record(r.before).after = r.after
-	} else {
-		rs.wheel[r.slot] = r.after
 	}
-	if r.after != 0 {
+	switch {
+	case r.after != 0:
 		rs.record(r.after).before = r.before
+	case r.self != first:
+		rs.record(first).before = r.before
 	}
 }
 
@@ -236,54 +273,55 @@ func (rs *records) unfile(r *record) {
 // records at a time: it shows ended each whose token's time has passed, and
 // takes out what is needed no more.
 func (rs *records) turn(now Time, ended func(r *record)) {
-	looks := dropLooksMax
-	for ; rs.turned < now/rs.stepMs && rs.n > 0; rs.turned++ {
-		for n := rs.wheel[rs.turned%wheelSlots]; n != 0; {
-			if looks--; looks < 0 {
-				return
+	looks := turnLooksMax
+	for _, w := range [...]*wheel{&rs.tokens, &rs.rest} {
+		end := now / w.stepMs
+		for ; w.turned < end && w.n > 0; w.turned++ {
+			// What is not due yet is put behind, and met again in its time.
+			for n := w.first[w.turned%wheelSlots]; n != 0; n = w.first[w.turned%wheelSlots] {
+				if looks--; looks < 0 {
+					return
+				}
+				r := rs.record(n)
+				if r.grant.counted && r.grant.ends <= now {
+					ended(r)
+				}
+				rs.unfile(r)
+				if rs.dueAt(r) <= now {
+					rs.unchain(r)
+					continue
+				}
+				w.turned++
+				rs.file(r, now)
+				w.turned--
 			}
-			r := rs.record(n)
-			n = r.after
-			if r.grant.counted && r.grant.ends <= now {
-				ended(r)
-			}
-			if rs.dueAt(r) <= now {
-				rs.remove(r)
-				continue
-			}
-			rs.unfile(r)
-			rs.file(r, rs.turned+1)
+		}
+		if w.n == 0 {
+			w.turned = max(w.turned, end)
 		}
 	}
 }
 
-// drop makes room: the record goes whose time comes first and whose token is
+// drop makes room: the record goes that is due first of those whose tokens are
 // not out. It reports whether there is one.
-func (rs *records) drop(now Time, ended func(r *record)) bool {
-	looks := dropLooksMax
+func (rs *records) drop(now Time) bool {
+	w := &rs.rest
 	for i := range Time(wheelSlots) {
-		for n := rs.wheel[(rs.turned+i)%wheelSlots]; n != 0; {
-			if looks--; looks < 0 {
-				return false
-			}
+		if n := w.first[(w.turned+i)%wheelSlots]; n != 0 {
 			r := rs.record(n)
-			if !r.grant.counted || r.grant.ends <= now {
-				if r.floor != 0 && r.raised+rs.retention > now {
-					rs.lost(r.raised)
-				}
-				ended(r)
-				rs.remove(r)
-				return true
+			if r.floor != 0 && r.raised+rs.retention > now {
+				rs.lost(r.raised)
 			}
-			n = r.after
+			rs.unfile(r)
+			rs.unchain(r)
+			return true
 		}
 	}
 	return false
 }
 
-// remove frees a record.
-func (rs *records) remove(r *record) {
-	rs.unfile(r)
+// unchain frees a record that stands on no wheel any more.
+func (rs *records) unchain(r *record) {
 	if chain := rs.chainOf(r.hash); rs.head.U32(chain) == r.self {
 		rs.head.PutU32(chain, r.chain)
 	} else {
@@ -314,12 +352,12 @@ func (rs *records) unknownUntil() Time {
 	return rs.dropped + rs.retention
 }
 
-// oldestFloor is how long ago the oldest floor in the first slots that have one
-// was raised, 0 when there is none.
+// oldestFloor is how long ago the oldest floor in the first slot that has one
+// was raised, 0 when there is none. Keys whose tokens are out are left out.
 func (rs *records) oldestFloor(now Time) (age Time) {
-	looks := dropLooksMax
+	looks := turnLooksMax
 	for i := range Time(wheelSlots) {
-		for n := rs.wheel[(rs.turned+i)%wheelSlots]; n != 0 && looks > 0; looks-- {
+		for n := rs.rest.first[(rs.rest.turned+i)%wheelSlots]; n != 0 && looks > 0; looks-- {
 			r := rs.record(n)
 			if r.floor != 0 {
 				age = max(age, now-r.raised)
@@ -335,11 +373,13 @@ func (rs *records) oldestFloor(now Time) (age Time) {
 
 // each shows f every record.
 func (rs *records) each(f func(r *record)) {
-	for slot := range rs.wheel {
-		for n := rs.wheel[slot]; n != 0; {
-			r := rs.record(n)
-			f(r)
-			n = r.after
+	for _, w := range [...]*wheel{&rs.tokens, &rs.rest} {
+		for slot := range w.first {
+			for n := w.first[slot]; n != 0; {
+				r := rs.record(n)
+				f(r)
+				n = r.after
+			}
 		}
 	}
 }
@@ -367,16 +407,13 @@ func (rs *records) recount() []error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("store: "+format, args...)) }
 	filed := make(map[uint32]bool)
-	for slot := range rs.wheel {
-		before := uint32(0)
-		for n := rs.wheel[slot]; n != 0; n = rs.record(n).after {
-			r := rs.record(n)
-			if filed[n] || r.before != before || int(r.slot) != slot {
-				bad("record %d: slot %d says %d, before it %d says %d", n, slot, r.slot, before, r.before)
-				break
-			}
-			filed[n] = true
-			before = n
+	for _, w := range [...]*wheel{&rs.tokens, &rs.rest} {
+		n := len(filed)
+		for slot := range w.first {
+			rs.recountSlot(w, slot, filed, bad)
+		}
+		if n = len(filed) - n; n != w.n {
+			bad("%d records counted on a wheel, %d found", w.n, n)
 		}
 	}
 	chained := 0
@@ -392,4 +429,26 @@ func (rs *records) recount() []error {
 		bad("%d records counted, at most %d; %d in chains, %d on the wheel", rs.n, rs.max, chained, len(filed))
 	}
 	return errs
+}
+
+// recountSlot adds the records of a slot to filed.
+func (rs *records) recountSlot(w *wheel, slot int, filed map[uint32]bool, bad func(string, ...any)) {
+	first := w.first[slot]
+	if first == 0 {
+		return
+	}
+	before := rs.record(first).before
+	if last := rs.record(before); last.after != 0 {
+		bad("record %d, the last in slot %d, has %d behind it", before, slot, last.after)
+	}
+	for n := first; n != 0; n = rs.record(n).after {
+		r := rs.record(n)
+		if filed[n] || r.before != before || int(r.slot) != slot || rs.wheelOf(r) != w || r.isOut != r.grant.counted {
+			bad("record %d: slot %d says %d, before it %d says %d, its token is out %t says %t",
+				n, slot, r.slot, before, r.before, r.grant.counted, r.isOut)
+			return
+		}
+		filed[n] = true
+		before = n
+	}
 }

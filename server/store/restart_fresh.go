@@ -100,7 +100,7 @@ func (ad *adoption) takeFresh() {
 	sh.unknownUntil = fm.unknownUntil
 	sh.records.seed, sh.records.dropped = fm.seed, fm.dropped
 	for _, f := range fm.floors {
-		sh.records.restore(f, ad.now, sh.ended)
+		sh.records.restore(f, ad.now, sh.uncount)
 	}
 	for _, h := range fm.hidden {
 		sh.hide(int(h.bucket), min(h.cas, sh.casOf(ad.meta.seq)), h.unknownUntil)

@@ -80,6 +80,8 @@ func (sh *shard) refuse(k Key, st Status, o *SetOptions, now Time) Status {
 		}
 		if it, ok := sh.live(k, now, o.Observer); ok {
 			sh.unlink(it, k.Hash)
+		} else if sh.nExtra > 0 {
+			sh.dropHidden(k)
 		}
 	}
 	return st

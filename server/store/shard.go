@@ -277,29 +277,47 @@ func (sh *shard) makeRoom(c int, now Time) bool {
 	if sh.a.HasRoom(c) {
 		return true
 	}
-	r := sh.victim(c)
+	r := sh.nextVictim(c)
 	if r == 0 {
 		return sh.stealPage(c, now)
-	}
-	if sh.filling != 0 && sh.HashOf(r) == sh.filling {
-		r = sh.spare(r, c)
 	}
 	sh.evict(r, now)
 	return true
 }
 
-// spare is another victim of slab class c than r, for whose key a fill needs
-// the room, or r if there is no other.
-func (sh *shard) spare(r slab.Ref, c int) slab.Ref {
+// isFilled reports whether item r is the one for whose key a fill needs room.
+func (sh *shard) isFilled(r slab.Ref) bool { return sh.filling != 0 && sh.HashOf(r) == sh.filling }
+
+// nextVictim is the item of slab class c that goes next, but not the one whose
+// place a fill is to take. 0: there is none.
+func (sh *shard) nextVictim(c int) slab.Ref {
+	r := sh.victim(c)
+	if r == 0 || !sh.isFilled(r) {
+		return r
+	}
 	it := sh.item(r)
 	oc := sh.orderClass(it)
-	it.setTag(sh.order.Hit(oc, r, it.tag, sh.filling))
-	return sh.victim(c)
+	sh.order.Remove(oc, r)
+	other := sh.victim(c)
+	if lru.SegmentOf(it.tag) == lru.Temporary {
+		sh.order.InsertTemporary(oc, r)
+	} else {
+		sh.order.Insert(oc, r)
+	}
+	return other
 }
 
+// isGone reports whether item r is past its time, or was flushed.
 func (sh *shard) isGone(r slab.Ref, now Time) bool {
 	it := sh.item(r)
-	return isExpired(it, now.Seconds()) || sh.isFlushed(it)
+	return isExpired(it, now.Seconds()) || sh.isFlushed(it) || it.tag&hasExtra != 0 && sh.isPastHard(it, now)
+}
+
+// isPastHard reports whether the hard deadline of an item with an extra header
+// has come, which can be a part of a second before its expiry.
+func (sh *shard) isPastHard(it item, now Time) bool {
+	x := it.extra()
+	return x.Hard != 0 && x.Hard <= sh.deadlineTime(now)
 }
 
 // evict frees an item to make room for any other, which the balance between
@@ -312,8 +330,8 @@ func (sh *shard) evict(r slab.Ref, now Time) {
 	sh.remove(r, now)
 }
 
-// remove frees an item, and counts what it was. The token of its key ends, unless
-// it is for a fill of that key that the room is.
+// remove frees an item, and counts what it was. If it has not gone before, the
+// token of its key ends.
 func (sh *shard) remove(r slab.Ref, now Time) {
 	it := sh.item(r)
 	second := now.Seconds()
@@ -340,9 +358,7 @@ func (sh *shard) remove(r slab.Ref, now Time) {
 			sh.tenants.charged(it).n.evicted++
 		}
 		if sh.records.n > 0 {
-			if k := (Key{sh.HashOf(r), it.key()}); k.Hash != sh.filling {
-				sh.endToken(k, now)
-			}
+			sh.endToken(Key{sh.HashOf(r), it.key()}, now)
 		}
 		if sh.observer != nil {
 			sh.tellEvict(it, now)

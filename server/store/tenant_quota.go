@@ -99,7 +99,11 @@ func (sh *shard) withinMemory(r *tenant, k Key, footprint int, o *SetOptions, no
 	case int64(footprint) > r.memoryMax:
 		return false
 	case !sh.s.cfg.NoEvict:
-		sh.evictOwn(r, 0, r.memoryMax+r.memoryMax/ownOverdraft, now)
+		keep := slab.Ref(0)
+		if o.Fill != nil {
+			keep = sh.find(k) // it stays until the fill takes its place
+		}
+		sh.evictOwn(r, keep, r.memoryMax+r.memoryMax/ownOverdraft, now)
 		return r.bytes <= r.memoryMax+r.memoryMax/ownOverdraft
 	}
 	// Nothing is evicted: an item can only take the place of its predecessor.

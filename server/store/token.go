@@ -107,7 +107,7 @@ func (sh *shard) takeGrant(k Key, a *Ask, c GrantClass, now Time) bool {
 		sh.fresh.Denials++
 		return false
 	}
-	sh.records.turn(now, sh.ended)
+	sh.records.turn(now, sh.uncount)
 	rec := sh.records.find(k)
 	if rec != nil {
 		g := &rec.grant
@@ -125,7 +125,8 @@ func (sh *shard) takeGrant(k Key, a *Ask, c GrantClass, now Time) bool {
 			sh.fresh.Waits++
 			return false
 		}
-		sh.uncountAt(rec, now)
+		sh.uncount(rec)
+		sh.records.changed(rec)
 	}
 	life := Time(f.cfg.GrantMaxMillis)
 	if a.MaxMillis > 0 {
@@ -137,7 +138,7 @@ func (sh *shard) takeGrant(k Key, a *Ask, c GrantClass, now Time) bool {
 		wait = f.budget.take(c, now, now+life)
 	}
 	if wait == 0 && rec == nil {
-		if rec = sh.records.add(k, now, sh.ended); rec == nil {
+		if rec = sh.records.add(k, now, sh.uncount); rec == nil {
 			f.budget.free(now, now+life, 0)
 			wait = waitUnknownMillis
 		}
@@ -197,7 +198,7 @@ func (sh *shard) endGrant(rec *record, now, filled Time) {
 	if g.counted && g.ends > now {
 		sh.s.fresh.budget.free(now, g.ends, filled)
 	}
-	sh.uncountAt(rec, now)
+	sh.uncount(rec)
 	g.sequence = 0
 	sh.records.changed(rec)
 }
@@ -210,29 +211,17 @@ func (sh *shard) count(g *grant, row uint32) {
 	}
 }
 
-// ended is what the end of rec's token by its time means.
-func (sh *shard) ended(rec *record) {
-	if rec.grant.counted {
-		sh.fresh.TokensExpired++
-	}
-	sh.uncount(rec)
-}
-
-// uncountAt is uncount, and counts a token whose time has passed.
-func (sh *shard) uncountAt(rec *record, now Time) {
-	if rec.grant.counted && rec.grant.ends <= now {
-		sh.fresh.TokensExpired++
-	}
-	sh.uncount(rec)
-}
-
-// uncount takes the token of rec off its tenant.
+// uncount takes the token of rec, if it is out, off its tenant, and counts it
+// if its time has passed.
 func (sh *shard) uncount(rec *record) {
 	g := &rec.grant
 	if !g.counted {
 		return
 	}
 	g.counted = false
+	if g.ends <= sh.now {
+		sh.fresh.TokensExpired++
+	}
 	if g.tenant == 0 {
 		return
 	}

@@ -92,7 +92,7 @@ func (u *Upload) grow(now Time) Status {
 	s := u.sh.s
 	u.sh.mu.Lock()
 	defer u.sh.mu.Unlock()
-	u.sh.now = now
+	u.sh.enter(now)
 	n, c := u.w.nextPiece()
 	key := Key{Hash: u.hash, Bytes: u.w.it.key()}
 	if taken := int64(s.table.Bytes(c)); s.takeUpload(taken) {
@@ -116,7 +116,14 @@ func (u *Upload) Commit(now Time) SetResult {
 	it := sh.item(u.w.it.r)
 	it.setAccess(now.Seconds())
 	defer u.end()
-	return sh.commit(it, u.hash, &u.o, now)
+	if u.o.Fill != nil || sh.records.n == 0 {
+		return sh.commit(it, u.hash, &u.o, now)
+	}
+	var key [keyBytesMax]byte
+	k := Key{Hash: u.hash, Bytes: append(key[:0], it.key()...)}
+	res := sh.commit(it, u.hash, &u.o, now)
+	sh.carryFloor(k, now)
+	return res
 }
 
 // Abort gives the chunks back. It may be called at any time.

@@ -21,8 +21,8 @@ type Walk struct {
 
 // Walk shows v the items behind w, of all classes or of those in only, by class
 // number: at least items of them, unless it reports that there are no more, and
-// at most as many as a chain of the index more. Those that have expired or were
-// flushed are left out. One shard at a time is locked, once.
+// at most as many as a chain of the index more. Those that a get does not see are
+// left out. One shard at a time is locked, once.
 func (s *Store) Walk(w *Walk, items int, only ClassSet, now Time, v Visitor) (more bool) {
 	sh := s.shards[w.shard]
 	sh.mu.Lock()
@@ -62,7 +62,7 @@ func (sh *shard) isShown(r slab.Ref, now Time) bool {
 		return true
 	}
 	x := it.extra()
-	return !x.absent && (x.Hard == 0 || x.Hard > sh.deadlineTime(now) && !sh.s.fresh.untrusted.Load())
+	return !x.absent && (x.Hard == 0 || !sh.s.fresh.untrusted.Load())
 }
 
 // reversed is the bucket of the hashes whose low 32 bits, read backwards, are
@@ -170,7 +170,7 @@ func (s *Store) CrawlStep(w *PageWalk, now Time) (items int, more bool) {
 }
 
 // ShowStep goes a step along w and shows v at most items of the items there,
-// but not those that have expired or were flushed.
+// but not those that a get does not see.
 func (s *Store) ShowStep(w *PageWalk, items int, now Time, v Visitor) (more bool) {
 	return s.step(w, max(items, crawlChunksAStep), now, func(sh *shard, it item) bool {
 		if sh.isShown(it.r, now) {
