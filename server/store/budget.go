@@ -39,6 +39,36 @@ type budget struct {
 // endsMillis is the longest time that a grant can have, and a bit.
 const endsMillis = 1 << 16
 
+// limit makes the rates those of the flags, or lower ones: 0 is no limit.
+func (b *budget) limit(c *FreshConfig, foreground, background int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.foreground.max = lower(c.RateForeground, foreground)
+	b.background.max = lower(c.RateBackground, background)
+}
+
+// lower is the lower of two limits, where 0 is none.
+func lower(a, b int) int {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// LimitFills bounds the grants in any second further than the configuration
+// does: the source behind this store is shared with others. 0 is no bound.
+func (s *Store) LimitFills(foreground, background int) {
+	s.fresh.budget.limit(&s.fresh.cfg, foreground, background)
+}
+
+// FillLimits are the grants that there may be in any second now, 0 no limit.
+func (s *Store) FillLimits() (foreground, background int) {
+	b := &s.fresh.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.foreground.max, b.background.max
+}
+
 // window counts what happened in the last second, by millisecond.
 type window struct {
 	max   int // in a second, 0 no limit

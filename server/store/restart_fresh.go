@@ -137,6 +137,7 @@ func (sh *shard) hide(b int, cas uint64, unknownUntil Time) {
 		sh.owned = new(ownership)
 	}
 	sh.owned.items[b], sh.owned.unknownUntil[b] = cas, unknownUntil
+	sh.owned.highest = max(sh.owned.highest, cas)
 	sh.keepHidden(b)
 }
 

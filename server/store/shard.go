@@ -24,6 +24,7 @@ type shard struct {
 
 	seq      uint64 // stores so far; the CAS of an item is made of it
 	flushed  uint64 // items with a CAS up to this are gone
+	withheld uint64 // items with a CAS up to this are not shown unless they have a version
 	flushAt  uint32 // second at which the next flush is due, 0 none
 	explicit int    // items whose CAS is explicit: a flush must look for them
 
@@ -171,6 +172,9 @@ func (sh *shard) lookUp(k Key, now Time) (it item, how Lookup) {
 	case isExpired(it, now.Seconds()):
 		sh.n.getExpired++
 		how = LookupExpired
+	case sh.withheld != 0 && sh.isWithheld(it):
+		sh.n.getFlushed++
+		how = LookupFlushed
 	case it.tag&hasExtra != 0:
 		return sh.lookUpExtra(it, k, now)
 	default:
@@ -213,7 +217,7 @@ func (sh *shard) isFlushed(it item) bool {
 	cas := it.cas()
 	return cas <= sh.flushed ||
 		it.tag&hasExtra != 0 && cas <= sh.rebased && it.extra().Hard != 0 ||
-		sh.owned != nil && sh.owned.isHidden(sh.HashOf(it.r), cas)
+		sh.owned != nil && sh.isHidden(it, cas)
 }
 
 // HashOf is the hash of the key of item r.
