@@ -102,6 +102,7 @@ const (
 
 	ErrNoMap       // config get, before there is a map
 	ErrNotOwner    // --misrouted refuse
+	ErrSplit       // a plain write to a key that is split
 	ErrUnreachable // the owner of the key cannot be asked
 
 	// Authentication (-Y).
@@ -197,6 +198,7 @@ var errorLines = [errorCount]string{
 
 	ErrNoMap:       "SERVER_ERROR no map\r\n",
 	ErrNotOwner:    "SERVER_ERROR not the owner\r\n",
+	ErrSplit:       "SERVER_ERROR key is split\r\n",
 	ErrUnreachable: "SERVER_ERROR owner unreachable\r\n",
 
 	ErrUnauthenticated: "CLIENT_ERROR unauthenticated\r\n",
@@ -281,5 +283,6 @@ var packetErrors = [errorCount]struct {
 	ErrMechanismName:         {PacketInvalid, ""},
 	ErrAuthNoMemory:          {PacketNoMemory, ""},
 	ErrNotOwner:              {PacketTemporary, "Not the owner"},
+	ErrSplit:                 {PacketTemporary, "Key is split"},
 	ErrUnreachable:           {PacketTemporary, "Owner unreachable"},
 }

@@ -41,6 +41,9 @@ var (
 // and for CodeHD of mg, ms and ma.
 func (r *Request) AppendMetaReply(dst []byte, code Code, it *Item) []byte {
 	dst = r.appendReply(dst, code, it)
+	if r.Route.Copies != 0 {
+		dst = strconv.AppendUint(append(dst, " n"...), uint64(r.Route.Copies), 10)
+	}
 	if r.Route.Newer != 0 {
 		dst = strconv.AppendUint(append(dst, " p"...), r.Route.Newer, 10)
 	}
@@ -87,7 +90,7 @@ func (r *Request) AppendFreshReply(dst []byte, code Code, it *Item, a *Answer) [
 	if code == CodeEN {
 		dst = r.appendMarks(dst, it)
 	}
-	a.Epoch = r.Route.Newer
+	a.Copies, a.Epoch = r.Route.Copies, r.Route.Newer
 	return append(a.appendTo(dst), "\r\n"...)
 }
 

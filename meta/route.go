@@ -18,6 +18,7 @@ type Route struct {
 	Stream, Sequence uint64
 
 	// What a server adds to its answer.
+	Copies uint32 // into how many copies it makes sense to split the key: n; 0 none
 	Newer  uint64 // epoch of its map, where that is newer than the client's; else 0
 	AsCopy bool   // the answer comes from a copy: it is stale, whatever it is
 }
@@ -60,6 +61,16 @@ func (t *Route) appendTo(dst []byte) []byte {
 		dst = append(dst, ",c"...)
 	}
 	return dst
+}
+
+// ChangesPlain reports whether r changes what is stored under its key without
+// telling a version of it.
+func (r *Request) ChangesPlain() bool {
+	switch r.Op {
+	case OpSet, OpDelete, OpArith:
+		return !r.Has.Has('Y') && !r.Has.Has('G')
+	}
+	return false
 }
 
 // CopyFields takes from r what its flags or words say, so that a request with

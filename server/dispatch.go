@@ -25,6 +25,9 @@ func (s *session) command(w *worker, line, rest []byte) (lineUsed, restUsed int)
 			return len(line), used
 		}
 	}
+	if len(r.Key) > 0 {
+		w.sampleKey(r.Key, r.Op != meta.OpGet)
+	}
 	switch r.Op {
 	case meta.OpGet:
 		switch r.Verb {

@@ -15,6 +15,10 @@ import (
 // deadline is served or stored. When the difference has gone, all is as it was.
 // When it stays what it is for steadyMillis, the wall clock was set: the
 // guard's clock is set by it, and what was judged by the old one is dropped.
+//
+// In a cluster the clocks of the other nodes are heard, too. Where there are
+// three or more, their median decides: a node that differs from it distrusts its
+// clock although its own two agree, and is set by it in the same way.
 type clockGuard struct {
 	store *store.Store
 	log   *slog.Logger
@@ -22,22 +26,53 @@ type clockGuard struct {
 	skew  store.Time // that is no reason for distrust
 
 	offset     atomic.Int64 // from the server's Time to the deadlines' clock
+	known      atomic.Int64 // from the server's Time to the wall clock, as it should be: offset and bias
 	distrusted atomic.Bool
+	outvoted   atomic.Bool // the median says something else
 
 	mu         sync.Mutex
 	since      store.Time // the difference has been about what it is since then
 	difference store.Time
+	bias       store.Time // of the wall clock from the deadlines', which no wall clock set
+	hears      bool       // there is a median
+	median     store.Time // from the server's Time
+	apart      store.Time // as difference, of the median
 
 	distrusts, rebases atomic.Uint64
 }
 
-const steadyMillis = 10_000
+const (
+	steadyMillis = 10_000
+
+	// clocksMin is how many clocks have a median that means something.
+	clocksMin = 3
+)
+
+// hear says that the median of all clocks was ahead of the deadlines' clock at
+// own.
+func (g *clockGuard) hear(own, ahead store.Time) {
+	g.mu.Lock()
+	g.hears, g.median = true, store.Time(g.offset.Load())+ahead
+	g.mu.Unlock()
+	g.outvoted.Store(!g.near(ahead))
+}
+
+// alone says that there are not enough other clocks to be heard.
+func (g *clockGuard) alone() {
+	g.mu.Lock()
+	g.hears = false
+	g.mu.Unlock()
+	g.outvoted.Store(false)
+}
+
+// near reports whether a difference is no reason for distrust.
+func (g *clockGuard) near(d store.Time) bool { return -g.skew <= d && d <= g.skew }
 
 // check is called with each reading of the clock, before anything is done at
 // that time.
 func (g *clockGuard) check(own, wall store.Time) {
-	d := wall - own - store.Time(g.offset.Load())
-	if !g.distrusted.Load() && -g.skew <= d && d <= g.skew {
+	d := wall - own - store.Time(g.known.Load())
+	if g.near(d) && !g.distrusted.Load() && !g.outvoted.Load() {
 		return
 	}
 	g.judge(own, wall)
@@ -48,9 +83,18 @@ func (g *clockGuard) judge(own, wall store.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	offset := store.Time(g.offset.Load())
-	d := wall - own - offset
+	d := wall - own - offset - g.bias
+	step, m := d, store.Time(0)
+	if g.hears {
+		m = g.median - offset
+		step = m
+	}
+	difference := d
+	if g.near(d) {
+		difference = m
+	}
 	switch {
-	case -g.skew <= d && d <= g.skew:
+	case g.near(d) && g.near(m):
 		if g.distrusted.Load() {
 			g.store.SetDeadlineClock(offset, true)
 			g.distrusted.Store(false)
@@ -60,18 +104,23 @@ func (g *clockGuard) judge(own, wall store.Time) {
 		g.store.SetDeadlineClock(offset, false)
 		g.distrusted.Store(true)
 		g.distrusts.Add(1)
-		g.since, g.difference = own, d
+		g.since, g.difference, g.apart = own, d, m
 		g.log.Warn("the clock is not trusted: nothing with a deadline is served or stored",
-			"difference", time.Duration(d)*time.Millisecond)
-	case d-g.difference > g.skew || g.difference-d > g.skew:
-		g.since, g.difference = own, d
+			"difference", time.Duration(difference)*time.Millisecond)
+	case !g.near(d-g.difference) || !g.near(m-g.apart):
+		g.since, g.difference, g.apart = own, d, m
 	case own-g.since >= steadyMillis:
-		g.offset.Store(int64(offset + d))
-		g.store.Rebase(offset+d, own)
+		offset += step
+		g.offset.Store(int64(offset))
+		g.bias = wall - own - offset
+		g.known.Store(int64(wall - own))
+		g.median = offset
+		g.outvoted.Store(false)
+		g.store.Rebase(offset, own)
 		g.distrusted.Store(false)
 		g.rebases.Add(1)
 		g.log.Warn("the clock was set: values with a deadline are dropped",
-			"difference", time.Duration(d)*time.Millisecond)
+			"difference", time.Duration(difference)*time.Millisecond)
 	}
 }
 
@@ -86,6 +135,17 @@ func (s *Server) now() store.Time {
 	own := s.epoch.at(t)
 	s.guard.check(own, store.Time(t.UnixMilli()))
 	return own
+}
+
+// deadlineClock is the moment by which deadlines are judged now.
+func (s *Server) deadlineClock() store.Time { return s.clock() + store.Time(s.guard.offset.Load()) }
+
+// wallClock is what the system's clock says.
+func (s *Server) wallClock() store.Time {
+	if s.guard.wall != nil {
+		return s.guard.wall()
+	}
+	return store.Time(time.Now().UnixMilli())
 }
 
 // epoch is a moment of the wall clock that the monotonic clock carries on.

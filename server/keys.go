@@ -150,6 +150,7 @@ func (s *session) getAll(w *worker, line []byte) (n int, e meta.Error) {
 		if len(rest) > 0 && w.ahead.next == w.ahead.n && s.line == nil {
 			s.lookAheadKeys(w, key, rest)
 		}
+		w.sampleKey(key, false)
 		if !s.get(w, key) {
 			return len(line), meta.ErrGetNoMemory
 		}

@@ -43,8 +43,9 @@ type loop struct {
 }
 
 // newLoop starts a loop.
-func newLoop(s *Server, r *ring) (*loop, error) {
+func newLoop(s *Server, r *ring, hot *hotTable) (*loop, error) {
 	l := &loop{srv: s, w: takeWorker(), ring: r}
+	l.w.hot = hot
 	client, err := gnet.NewClient(l,
 		gnet.WithNumEventLoop(1),
 		gnet.WithReadBufferCap(readBytes),

@@ -1,15 +1,14 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +34,14 @@ type ClusterConfig struct {
 	// the map store has. Without one, the other nodes are asked.
 	HasStore bool
 
+	// RelayTimeout, --relay-timeout-ms, is how long a client waits for another
+	// node. Replies behind are held up no longer. 100 ms
+	RelayTimeout time.Duration
+
+	// KeyCapacity, --key-capacity, is how many reads/s of one key a node is to
+	// serve: what is read more is worth being split. 100,000
+	KeyCapacity int
+
 	// Peer is how links to other nodes are made; Addr is filled in.
 	Peer link.Config
 }
@@ -51,9 +58,7 @@ const (
 )
 
 const (
-	// relayTimeout is how long a client waits for another node. Replies behind
-	// are held up no longer.
-	relayTimeout = 100 * time.Millisecond
+	relayTimeoutDefault = 100 * time.Millisecond
 
 	// peerTick is how often the other nodes are asked which map they know.
 	peerTick = time.Second
@@ -106,12 +111,8 @@ func discovery(m *bucket.Map) []byte {
 		if i > 0 {
 			text = append(text, ' ')
 		}
-		host, port, _ := strings.Cut(m.Nodes[i].Addr, ":")
-		if j := strings.LastIndexByte(m.Nodes[i].Addr, ':'); j >= 0 {
-			host, port = m.Nodes[i].Addr[:j], m.Nodes[i].Addr[j+1:]
-		}
-		host = strings.Trim(host, "[]")
-		ip := host // a name stays one: clients take either
+		host, port, _ := net.SplitHostPort(m.Nodes[i].Addr) // a map has no other
+		ip := host                                          // a name stays one: clients take either
 		text = append(text, host+"|"+ip+"|"+port...)
 	}
 	return append(text, '\n')
@@ -123,16 +124,23 @@ type node struct {
 	cfg ClusterConfig
 	now atomic.Pointer[view] // nil while there is no map
 
-	mu     sync.Mutex // all below
-	peers  map[string]*link.Link
-	closed bool
+	applying sync.Mutex // one map after another
 
+	peersMu sync.Mutex // peers and closed
+	peers   map[string]*peer
+	closed  bool
+
+	budget share // of the reads of the source
+
+	obeying sync.Mutex // from a look at what follows to what the store is told
 	// confirmed: the map store, or a majority of the others, know of no newer
 	// map than ours. Without that there are no grants.
 	confirmed atomic.Bool
 	newer     atomic.Uint64 // an epoch above ours that was seen; 0 none
 	conflict  atomic.Pointer[conflict]
+	withheld  atomic.Bool   // plain values from before the start are not shown
 	look      chan struct{} // wakes peer checks
+	complaint atomic.Value  // string: the last one
 
 	copies copies
 
@@ -140,6 +148,7 @@ type node struct {
 
 	relayed, relayFailed, moved, movedHere   atomic.Uint64
 	copyReads, applied, hidden, conflictSeen atomic.Uint64
+	storeBehind, splitRefused, unkept        atomic.Uint64
 }
 
 // conflict is another map of our epoch: for the buckets in which they differ
@@ -153,11 +162,14 @@ func newNode(s *Server, c ClusterConfig) (*node, error) {
 	if c.NodeID == "" {
 		return nil, nil
 	}
-	c.Peer.Timeout = relayTimeout
+	if c.RelayTimeout == 0 {
+		c.RelayTimeout = relayTimeoutDefault
+	}
+	c.Peer.Timeout = c.RelayTimeout
 	if c.Misrouted == "" {
 		c.Misrouted = MisroutedForward
 	}
-	n := &node{srv: s, cfg: c, peers: make(map[string]*link.Link), look: make(chan struct{}, 1)}
+	n := &node{srv: s, cfg: c, peers: make(map[string]*peer), look: make(chan struct{}, 1)}
 	n.copies.node = n
 	if c.DataDir == "" {
 		return n, nil
@@ -207,15 +219,23 @@ func (n *node) keep(v *view) error {
 var ErrNoCluster = errors.New("server: not a node of a cluster")
 
 // ApplyMap takes a map that the map store has, if it is newer than the one in
-// use.
+// use. A store that has an older one was set back: it does not know what else
+// there has been since, so the other nodes are asked.
 func (s *Server) ApplyMap(m *bucket.Map) error {
-	if s.node == nil {
+	n := s.node
+	if n == nil {
 		return ErrNoCluster
 	}
-	if err := s.node.apply(m); err != nil {
+	if err := n.apply(m); err != nil {
 		return err
 	}
-	s.node.confirm()
+	if v := n.now.Load(); m.Epoch < v.m.Epoch {
+		n.storeBehind.Add(1)
+		s.log.Error("ALARM: the map store has an older map than this node: was it set back? The next map must have a higher epoch",
+			"store", m.Epoch, "node", v.m.Epoch)
+		return nil
+	}
+	n.confirm()
 	return nil
 }
 
@@ -231,6 +251,17 @@ func (s *Server) MapEpoch() (bucket.Epoch, bucket.Digest) {
 	return v.m.Epoch, v.digest
 }
 
+// clusterMap is the map in use, nil for none.
+func (s *Server) clusterMap() *bucket.Map {
+	if s.node == nil {
+		return nil
+	}
+	if v := s.node.now.Load(); v != nil {
+		return v.m
+	}
+	return nil
+}
+
 // apply takes a map, if it is newer than the one in use, and hides what was
 // stored under other owners.
 func (n *node) apply(m *bucket.Map) error {
@@ -238,8 +269,8 @@ func (n *node) apply(m *bucket.Map) error {
 		return err
 	}
 	next := newView(m, n.cfg.NodeID)
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.applying.Lock()
+	defer n.applying.Unlock()
 	old := n.now.Load()
 	if old != nil {
 		switch {
@@ -254,16 +285,19 @@ func (n *node) apply(m *bucket.Map) error {
 			return fmt.Errorf("server: two maps of epoch %s: %s is in use, %s is another one", m.Epoch, old.digest, next.digest)
 		}
 	}
+	// What other owners left is hidden before anyone is served by the new map,
+	// and before the map is on disk: a node that dies between hides it again.
+	// And once more for what requests under way did by the old one.
+	hide := n.hide(next.changedSince(old))
 	if err := n.keep(next); err != nil {
-		return fmt.Errorf("server: keep the map: %w", err)
+		// An older one on disk hides more after a restart, and nothing less.
+		n.unkept.Add(1)
+		n.srv.log.Error("the map is not kept on disk", "epoch", m.Epoch, "error", err)
 	}
-	// First nobody is served by the old map, then what it left is hidden:
-	// between the two there are no grants for what is new here.
+	n.budget.apply(next.shareOf(), n.srv.store)
 	n.now.Store(next)
-	if hide := next.changedSince(old); len(hide) > 0 {
-		n.srv.store.HideBuckets(hide, n.srv.now())
-		n.hidden.Add(uint64(len(hide)))
-	}
+	n.hide(hide)
+	n.hidden.Add(uint64(len(hide)))
 	if e := n.newer.Load(); e <= uint64(m.Epoch) {
 		n.newer.Store(0)
 	}
@@ -273,19 +307,28 @@ func (n *node) apply(m *bucket.Map) error {
 	n.dropPeers(next)
 	n.applied.Add(1)
 	n.obey()
-	n.srv.log.Info("a new map", "cluster", m.Cluster, "epoch", m.Epoch, "nodes", len(m.Nodes), "hidden_buckets", len(next.changedSince(old)))
+	n.srv.log.Info("a new map", "cluster", m.Cluster, "epoch", m.Epoch, "nodes", len(m.Nodes), "hidden_buckets", len(hide))
 	return nil
 }
 
-// changedSince are the buckets that this node owns, or owned by old, and whose
-// present ownership began after old.
-func (v *view) changedSince(old *view) []int {
-	if old == nil {
+// hide hides what the store has of buckets, and returns them: none, when there
+// is nothing to be hidden.
+func (n *node) hide(buckets []int) []int {
+	st := n.srv.store
+	if len(buckets) == 0 || n.now.Load() == nil && st.IsNew() {
 		return nil
 	}
+	st.HideBuckets(buckets, n.srv.now())
+	return buckets
+}
+
+// changedSince are the buckets that this node owns, or owned by old, and whose
+// present ownership began after old. Without an old map nobody knows whose keys
+// it has: all.
+func (v *view) changedSince(old *view) []int {
 	var changed []int
 	for b := range v.m.Buckets {
-		if (v.roles[b] == roleOwner || old.roles[b] == roleOwner) && v.m.Buckets[b].Since != old.m.Buckets[b].Since {
+		if old == nil || (v.roles[b] == roleOwner || old.roles[b] == roleOwner) && v.m.Buckets[b].Since != old.m.Buckets[b].Since {
 			changed = append(changed, b)
 		}
 	}
@@ -310,6 +353,9 @@ func (n *node) differs(v *view, other *bucket.Map) {
 func (n *node) confirm() {
 	if !n.confirmed.Swap(true) {
 		n.srv.log.Info("the map is confirmed: grants are given")
+		if n.withheld.Swap(false) {
+			n.srv.store.WithholdPlain(false)
+		}
 	}
 	n.obey()
 }
@@ -347,6 +393,8 @@ func (n *node) wake() {
 
 // obey lets the store give grants, or not.
 func (n *node) obey() {
+	n.obeying.Lock()
+	defer n.obeying.Unlock()
 	n.srv.store.PauseGrants(!n.confirmed.Load() || n.newer.Load() != 0 || n.now.Load() == nil)
 }
 
@@ -356,141 +404,11 @@ func (n *node) grantsFor(b int) bool {
 	return c == nil || !c.differs[b]
 }
 
-// peer is the link to the node at addr.
-func (n *node) peer(addr string) *link.Link {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	l := n.peers[addr]
-	if l == nil {
-		c := n.cfg.Peer
-		c.Addr = addr
-		l = link.New(c)
-		if n.closed {
-			l.Close()
-			return l
-		}
-		n.peers[addr] = l
-	}
-	return l
-}
-
-// dropPeers ends the links to nodes that have left. n.mu is held.
-func (n *node) dropPeers(v *view) {
-	for addr, l := range n.peers {
-		if !slices.ContainsFunc(v.m.Nodes, func(x bucket.Node) bool { return x.Addr == addr }) {
-			delete(n.peers, addr)
-			n.srv.chores.Go(l.Close)
-		}
-	}
-}
-
-// close ends all links.
-func (n *node) close() {
-	n.mu.Lock()
-	n.closed = true
-	peers := n.peers
-	n.peers = nil
-	n.mu.Unlock()
-	for _, l := range peers {
-		l.Close()
-	}
-}
-
-// watch compares maps with the other nodes until ctx ends: once a second, and
-// at once when somebody has heard of a newer one, but not more often.
-func (n *node) watch(ctx context.Context) {
-	n.obey()
-	tick := time.NewTicker(peerTick)
-	defer tick.Stop()
-	for {
-		n.compare(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		select {
-		case <-n.look: // this round answers it
-		default:
-		}
-	}
-}
-
-// compare asks the other nodes which map they know, takes a newer one, and
-// counts who agrees.
-func (n *node) compare(ctx context.Context) {
-	v := n.now.Load()
-	if v == nil {
-		return
-	}
-	agree, others := 0, 0
-	for i := range v.m.Nodes {
-		x := &v.m.Nodes[i]
-		if x.ID == n.cfg.NodeID {
-			continue
-		}
-		others++
-		e, d, err := n.askEpoch(ctx, x.Addr)
-		switch {
-		case err != nil:
-		case e > v.m.Epoch:
-			n.saw(e)
-			n.fetch(ctx, x.Addr)
-		case e == v.m.Epoch && d != v.digest:
-			n.fetch(ctx, x.Addr) // which finds the conflict
-		default:
-			agree++
-		}
-	}
-	// Half of the others and this node are a majority.
-	if !n.confirmed.Load() && n.now.Load() == v && n.newer.Load() == 0 && 2*agree >= others && (others > 0 || !n.cfg.HasStore) {
-		n.confirm()
-	}
-}
-
-// askEpoch is the epoch and digest of the map that the node at addr knows.
-func (n *node) askEpoch(ctx context.Context, addr string) (bucket.Epoch, bucket.Digest, error) {
-	text, err := n.config(ctx, addr, configEpoch)
-	if err != nil {
-		return 0, bucket.Digest{}, err
-	}
-	epoch, digest, _ := strings.Cut(string(text), " ")
-	e, err := bucket.ParseEpoch(epoch)
-	var d bucket.Digest
-	return e, d, errors.Join(err, d.UnmarshalText([]byte(digest)))
-}
-
-// fetch takes the map of the node at addr.
-func (n *node) fetch(ctx context.Context, addr string) {
-	text, err := n.config(ctx, addr, configMap)
-	if err != nil {
-		return
-	}
-	m, err := bucket.Decode(text)
-	if err == nil {
-		err = n.apply(m)
-	}
-	if err != nil {
-		n.srv.log.Warn("a map of another node is not taken", "node", addr, "error", err)
-	}
-}
-
-// config asks the node at addr for a configuration.
-func (n *node) config(ctx context.Context, addr, name string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, peerTick)
-	defer cancel()
-	c := link.NewCall()
-	c.Request.Op, c.Request.Verb = meta.OpConfig, meta.VerbOther
-	c.Request.Args[0], c.Request.Args[1], c.Request.Args[2] = []byte("config"), []byte("get"), []byte(name)
-	c.Request.NArgs = 3
-	if err := n.peer(addr).Do(ctx, c); err != nil {
-		return nil, err
-	}
-	defer c.Free()
-	if c.Reply.Code != meta.CodeConfig {
-		return nil, fmt.Errorf("server: %s: config get %s: %s %s", addr, name, c.Reply.Code, c.Reply.Text)
-	}
-	return slices.Clone(c.Reply.Value), nil
+// restarted says that the store has what an earlier start left: nobody knows
+// whether it is still this node's until the map is confirmed.
+func (n *node) restarted() {
+	n.withheld.Store(true)
+	n.srv.store.WithholdPlain(true)
 }
 
 // Names of configurations.
@@ -503,10 +421,14 @@ const (
 	legacyKey = "AmazonElastiCache:cluster"
 )
 
-// configCommand answers config get.
+// configCommand answers config get and config report.
 func (s *session) configCommand(w *worker) {
 	r := &w.req
 	n := s.srv.node
+	if n != nil && r.NArgs >= 2 && string(r.Args[1]) == "report" {
+		s.reportCommand(w)
+		return
+	}
 	if n == nil || r.NArgs < 3 || string(r.Args[1]) != "get" {
 		w.fail(r, meta.ErrUnknown)
 		return
@@ -522,7 +444,7 @@ func (s *session) configCommand(w *worker) {
 	case configLegacy:
 		w.out.buf = meta.AppendConfig(w.out.buf, name, v.legacy)
 	case configEpoch:
-		w.out.buf = meta.AppendConfig(w.out.buf, name, []byte(v.m.Epoch.String()+" "+v.digest.String()))
+		w.out.buf = meta.AppendConfig(w.out.buf, name, []byte(n.epochText(v)))
 	default:
 		w.fail(r, meta.ErrUnknown)
 	}
@@ -564,6 +486,15 @@ func (s *Server) appendClusterStats(dst []byte) []byte {
 	l.num("relay_failures", n.relayFailed.Load())
 	l.num("moved", n.moved.Load())
 	l.num("copy_reads", n.copyReads.Load())
+	l.yes("plain_values_withheld", n.withheld.Load())
+	l.num("store_behind", n.storeBehind.Load())
+	l.num("maps_not_kept", n.unkept.Load())
+	l.num("split_refusals", n.splitRefused.Load())
+	has, wants := n.budget.figures()
+	l.num("share_foreground", uint64(has.foreground))
+	l.num("share_background", uint64(has.background))
+	l.num("share_foreground_next", uint64(wants.foreground))
+	l.num("share_background_next", uint64(wants.background))
 	l.num("copies_sent", n.copies.sent.Load())
 	l.num("copies_unsent", n.copies.unsent.Load())
 	l.num("copies_received", n.copies.got.Load())

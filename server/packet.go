@@ -115,6 +115,9 @@ func (s *session) packet(w *worker, e meta.Error, head, rest []byte) (n int) {
 			return used
 		}
 	}
+	if len(r.Key) > 0 {
+		w.sampleKey(r.Key, r.Op != meta.OpGet)
+	}
 	switch r.Op {
 	case meta.OpGet:
 		s.packetGet(w)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -18,8 +19,13 @@ import (
 // one owner stay in their order, as they go over one connection.
 
 const (
-	// relaysMax bounds the holes in one output.
-	relaysMax = 64
+	// relaysMax bounds the holes in one output. A connection begins with
+	// relaysStart, and has more when the replies turn out to be small, fewer
+	// when they are large: what one output waits for is about
+	// relayReplyBytes.
+	relaysMax       = 64
+	relaysStart     = 16
+	relayReplyBytes = 1 << 20
 
 	// relayValueMax bounds the bytes of values that one output may be waiting
 	// to send on, one value aside.
@@ -35,6 +41,9 @@ type relay struct {
 	v     *view      // the map by which it went
 	key   bool       // of a get line: its END is not ours
 
+	to      *peer      // that it went to
+	instead meta.Error // what is answered whatever the owner says, ErrNone for what it says
+
 	value []byte // of a set: a copy, to be sent again if it must be
 }
 
@@ -43,6 +52,7 @@ var relayPool = sync.Pool{New: func() any { return new(relay) }}
 // relays are the holes in an output.
 type relays struct {
 	list     []*relay
+	most     int  // of them at once
 	values   int  // bytes
 	sent     bool // there have been some
 	deadline time.Time
@@ -66,7 +76,28 @@ func (l *relays) drop() {
 }
 
 // full reports whether the output should be written before there are more.
-func (l *relays) full() bool { return len(l.list) >= relaysMax || l.values >= relayValueMax }
+func (l *relays) full() bool {
+	return len(l.list) > 0 && (len(l.list) >= l.most || l.values >= relayValueMax)
+}
+
+// learn sets how many holes there may be by what the replies to the last ones
+// were.
+func (s *session) learn(holes, replyBytes int) {
+	switch {
+	case replyBytes > relayReplyBytes:
+		s.holesMax = uint8(max(holes*relayReplyBytes/replyBytes, 1))
+	case replyBytes < relayReplyBytes/4:
+		s.holesMax = uint8(min(2*s.holes(), relaysMax))
+	}
+}
+
+// holes is how many there may be in one output.
+func (s *session) holes() int {
+	if s.holesMax == 0 {
+		return relaysStart
+	}
+	return int(s.holesMax)
+}
 
 // relay sends w.req on to the owner of bucket b. It returns the bytes of rest
 // that belong to its data block and were there; the others are gathered.
@@ -74,12 +105,16 @@ func (s *session) relay(w *worker, v *view, b int, rest []byte) (used int) {
 	r := &w.req
 	x := relayPool.Get().(*relay)
 	x.keep(r)
-	x.v, x.err, x.key = v, nil, false
+	x.v, x.err, x.key, x.instead = v, nil, false, meta.ErrNone
 	if r.Op != meta.OpSet {
 		s.sendOn(w, x, nil)
 		return 0
 	}
 	n, tail := r.ValueLen, r.BlockTail()
+	if n > s.srv.cfg.ItemMaxBytes {
+		s.refuseRelay(w, x, meta.ErrTooLarge)
+		return 0
+	}
 	if len(rest) >= n+tail {
 		used = n + tail
 		if tail > 0 && string(rest[n:used]) != "\r\n" {
@@ -91,14 +126,28 @@ func (s *session) relay(w *worker, v *view, b int, rest []byte) (used int) {
 		return used
 	}
 	if !s.srv.node.takeGather(n) {
-		x.free()
-		w.fail(r, meta.ErrStoreNoMemory)
-		s.skipBytes(n + tail)
+		s.refuseRelay(w, x, meta.ErrStoreNoMemory)
 		return 0
 	}
-	s.gather = &gathered{x, append(make([]byte, 0, n+tail), rest...)}
+	s.gather = &gathered{x, append(make([]byte, 0, min(n+tail, gatherStartBytes)), rest...)}
 	s.phase = phaseGather
 	return len(rest)
+}
+
+// refuseRelay answers e to x, a set whose value is not taken, and throws that
+// away. What the owner has must not be left to be read, as it is not here: it is
+// deleted.
+func (s *session) refuseRelay(w *worker, x *relay, e meta.Error) {
+	r := &x.req
+	size := r.ValueLen + r.BlockTail()
+	if r.Verb != meta.VerbSet && r.Verb != meta.VerbMetaSet {
+		w.fail(r, e)
+		x.free()
+	} else {
+		x.instead = e
+		s.sendOn(w, x, nil)
+	}
+	s.skipBytes(size)
 }
 
 // relayKey sends a key of a get line on.
@@ -116,7 +165,7 @@ func (s *session) relayKey(w *worker, v *view, b int, key []byte) {
 	}
 	x := relayPool.Get().(*relay)
 	x.keep(r)
-	x.v, x.err, x.key = v, nil, true
+	x.v, x.err, x.key, x.instead = v, nil, true, meta.ErrNone
 	s.sendOn(w, x, nil)
 	r.Has = s.has
 }
@@ -175,8 +224,14 @@ type gathered struct {
 	value []byte // what has come of it, with what ends it
 }
 
-// gatherMax bounds the bytes of values that all sessions gather to send on.
-const gatherMax = 256 << 20
+const (
+	// gatherMax bounds the bytes of values that all sessions gather to send on.
+	gatherMax = 256 << 20
+
+	// gatherStartBytes is the memory for a value that is promised; there is
+	// more as it comes.
+	gatherStartBytes = 64 << 10
+)
 
 func (n *node) takeGather(bytes int) bool {
 	if n.gathering.Add(int64(bytes)) <= gatherMax || bytes < 0 {
@@ -193,15 +248,19 @@ func (s *session) sendOn(w *worker, x *relay, value []byte) {
 	x.value = append(x.value[:0], value...)
 	x.call = link.NewCall()
 	x.ask(x.value)
-	if x.err = n.peer(x.owner()).Send(x.call); x.err != nil {
+	x.to = n.peer(x.owner())
+	if x.err = errPeerRests; !x.to.rests() {
+		x.err = x.to.Send(x.call)
+	}
+	if x.err != nil {
 		x.call.Free()
 		x.call = nil
 	}
 	n.relayed.Add(1)
 	l := &w.relays
-	l.sent = true
+	l.sent, l.most = true, s.holes()
 	if len(l.list) == 0 {
-		l.deadline = time.Now().Add(relayTimeout)
+		l.deadline = time.Now().Add(n.cfg.RelayTimeout)
 	}
 	l.list = append(l.list, x)
 	l.values += len(value)
@@ -213,7 +272,9 @@ func (x *relay) owner() string { return x.v.m.OwnerOf(bucket.Of(x.req.Key)).Addr
 // ask makes the call: what the client asked for, as a meta request with P.
 func (x *relay) ask(value []byte) {
 	r, q := &x.req, &x.call.Request
-	if r.Verb.Meta() {
+	if x.instead != meta.ErrNone {
+		q.Op, q.Verb, q.Key, q.Binary = meta.OpDelete, meta.VerbMetaDelete, r.Key, r.Binary
+	} else if r.Verb.Meta() {
 		*q = *r
 		q.Quiet = false
 		q.DropFlag('q')
@@ -266,7 +327,7 @@ func (x *relay) free() {
 		x.call.Free()
 		x.call = nil
 	}
-	x.v = nil
+	x.v, x.to = nil, nil
 	if cap(x.value) > pooledKeepBytes {
 		x.value = nil
 	}
@@ -297,12 +358,17 @@ func (w *worker) settle(s *session) {
 		w.out.buf = append(w.out.buf, whole.buf[from:at]...)
 		from = at
 	}
+	replies := 0
 	for _, x := range l.list {
 		upTo(x.at)
 		n.answer(ctx, w, x)
+		if x.call != nil {
+			replies += len(x.call.Raw())
+		}
 		x.free()
 	}
 	upTo(len(whole.buf))
+	s.learn(len(l.list), replies)
 	whole.forget()
 	clear(l.list)
 	l.list, l.values = l.list[:0], 0
@@ -312,55 +378,94 @@ func (w *worker) settle(s *session) {
 func (n *node) answer(ctx context.Context, w *worker, x *relay) {
 	err := x.err
 	if err == nil {
-		err = x.call.Wait(ctx)
+		err = x.wait(ctx)
 	}
-	if err != nil {
-		if err == ctx.Err() {
-			x.call = nil // it was left, and is not ours any more
-		}
+	if err == nil && !n.follow(ctx, x) {
+		err = errPeerRests
+	}
+	switch {
+	case err != nil:
 		n.relayFailed.Add(1)
 		w.unreachable(x)
-		return
-	}
-	m, moved := x.call.Reply.Moved()
-	if !moved {
+	case x.instead != meta.ErrNone:
+		w.fail(&x.req, x.instead)
+	default:
 		w.passOn(x)
-		return
 	}
-	// The owner has a newer map than we have, or we have one than it.
-	n.movedHere.Add(1)
-	if v := n.now.Load(); m.Epoch > uint64(v.m.Epoch) {
-		n.fetch(ctx, x.owner())
-	}
-	if !n.again(ctx, x) {
-		n.relayFailed.Add(1)
-		w.unreachable(x)
-		return
-	}
-	w.passOn(x)
 }
 
-// again sends x once more, by the map as it is now.
-func (n *node) again(ctx context.Context, x *relay) bool {
-	v := n.now.Load()
-	if v == x.v {
-		return false
+// wait waits for the reply to x, and notes whether its peer does its work.
+func (x *relay) wait(ctx context.Context) error {
+	err := x.call.Wait(ctx)
+	switch {
+	case err == nil:
+		x.to.answered()
+	case err == ctx.Err():
+		x.call = nil // it was left, and is not ours any more
+		x.to.failed(false)
+	case !errors.Is(err, link.ErrBusy) && !errors.Is(err, link.ErrClosed):
+		x.to.failed(true)
 	}
-	x.v = v
-	x.call.Free()
-	x.call = link.NewCall()
-	x.ask(x.value)
-	if v.roles[bucket.Of(x.req.Key)] == roleOwner {
-		return false // it came to us meanwhile; the client may ask again
-	}
-	if err := n.peer(x.owner()).Do(ctx, x.call); err != nil {
-		if err == ctx.Err() {
-			x.call = nil
+	return err
+}
+
+const (
+	// relayHopsMax is how often a request may be told that its key is elsewhere.
+	relayHopsMax = 4
+
+	// movedPause is how long an owner has to hear of a map that we have already.
+	movedPause = 10 * time.Millisecond
+)
+
+// follow heeds MOVED in the reply to x, until the owner has answered. It is false
+// when there is none that does.
+func (n *node) follow(ctx context.Context, x *relay) bool {
+	for range relayHopsMax {
+		m, moved := x.call.Reply.Moved()
+		if !moved {
+			return true
 		}
-		return false
+		// The owner has a newer map than we have, or we have one than it.
+		n.movedHere.Add(1)
+		if v := n.now.Load(); m.Epoch > uint64(v.m.Epoch) {
+			n.fetch(ctx, x.owner())
+		}
+		if n.now.Load() == x.v && !pause(ctx, movedPause) || !n.again(ctx, x) {
+			return false
+		}
 	}
 	_, moved := x.call.Reply.Moved()
 	return !moved
+}
+
+// pause reports whether so much time has passed before ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// again sends x once more, by the map as it is now, and waits for the reply.
+func (n *node) again(ctx context.Context, x *relay) bool {
+	x.v = n.now.Load()
+	if x.v.roles[bucket.Of(x.req.Key)] == roleOwner {
+		return false // it came to us meanwhile; the client may ask again
+	}
+	x.call.Free()
+	x.call = link.NewCall()
+	x.ask(x.value)
+	x.to = n.peer(x.owner())
+	if x.to.Send(x.call) != nil {
+		x.call.Free()
+		x.call = nil
+		return false
+	}
+	return x.wait(ctx) == nil
 }
 
 // unreachable answers a request whose owner cannot be asked: reads miss, and

@@ -59,6 +59,12 @@ func (s *Server) openStore() error {
 	if !rs.Warm() {
 		st.LoseFloors(s.started)
 	}
+	if s.node != nil {
+		s.node.obey()
+		if rs.Found {
+			s.node.restarted()
+		}
+	}
 	if d.MemoryFile == "" {
 		return nil
 	}

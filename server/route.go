@@ -65,8 +65,20 @@ func (s *session) route(w *worker, rest []byte) (used int, done bool) {
 	v, b, to := s.routeOf(w, r, r.Key)
 	switch to {
 	case routeHere:
-		if t := &r.Route; v != nil && t.Known && t.Epoch < uint64(v.m.Epoch) {
+		t := &r.Route
+		if v == nil || !t.Known {
+			return 0, false
+		}
+		if t.Epoch < uint64(v.m.Epoch) {
 			t.Newer = uint64(v.m.Epoch)
+		}
+		if r.Op == meta.OpGet {
+			t.Copies = s.srv.hot.hint(r.Key)
+		}
+		if len(v.m.Splits) > 0 && r.ChangesPlain() {
+			if _, split := v.m.SplitOf(r.Key); split {
+				return s.refuseSplit(w), true
+			}
 		}
 		return 0, false
 	case routeMoved:
@@ -81,6 +93,18 @@ func (s *session) route(w *worker, rest []byte) (used int, done bool) {
 		return 0, true
 	}
 	return s.relay(w, v, b, rest), true
+}
+
+// refuseSplit answers a client that knows the map and would write to a key that
+// is split, where no reader looks.
+func (s *session) refuseSplit(w *worker) (used int) {
+	r := &w.req
+	s.srv.node.splitRefused.Add(1)
+	w.fail(r, meta.ErrSplit)
+	if r.Op == meta.OpSet {
+		s.skipBytes(r.ValueLen + r.BlockTail())
+	}
+	return 0
 }
 
 // answerMoved tells where a key is. A client that knows no map is not told

@@ -24,6 +24,7 @@ type Server struct {
 	totals    totals
 	latencies latencies
 	prefixes  prefixTable
+	hot       hotKeys
 	node      *node // nil: not in a cluster
 	guard     clockGuard
 	epoch     epoch // of clock, where that is the system's
@@ -164,6 +165,7 @@ func New(c Config) (*Server, error) {
 		s.clock = func() store.Time { return s.epoch.at(time.Now()) }
 	}
 	s.watch.init(d.Threads, &d.Extended)
+	s.hot.init(d.Threads, d.Cluster.KeyCapacity)
 	s.prefixes.delimiter = d.PrefixDelim
 	s.prefixes.on.Store(d.DetailOn)
 	s.verbosity.Store(int32(d.Verbosity))
@@ -231,7 +233,7 @@ func (s *Server) start(ctx context.Context) error {
 		s.conns.numbers.first = max(s.conns.numbers.first, u.number+1)
 	}
 	for i := range s.cfg.Threads {
-		l, err := newLoop(s, s.watch.rings[1+i])
+		l, err := newLoop(s, s.watch.rings[1+i], s.hot.tables[i])
 		if err != nil {
 			return fmt.Errorf("server: start loop: %w", err)
 		}
@@ -251,6 +253,7 @@ func (s *Server) start(ctx context.Context) error {
 	s.chores.Go(func() { s.store.Background(background, s.clock) })
 	s.chores.Go(s.crawl)
 	s.chores.Go(func() { s.watch.run(s.stop) })
+	s.chores.Go(func() { s.hot.run(s.stop, s.clusterMap) })
 	if s.node != nil {
 		s.chores.Go(func() { s.node.watch(background) })
 		s.chores.Go(func() { s.node.copies.run(background) })

@@ -82,7 +82,8 @@ type session struct {
 
 	block *block // phaseBlock
 
-	gather *gathered // phaseGather
+	gather   *gathered // phaseGather
+	holesMax uint8     // relays in one output; 0 is relaysStart
 
 	dump      *dump      // phaseDump
 	cachedump *cachedump // phaseCachedump

@@ -14,6 +14,9 @@ import (
 // see of it goes into r.
 func (w *worker) begin(s *Server, ci *connInfo, r *ring) {
 	w.now = s.now()
+	if w.hot == nil {
+		w.hot = s.hot.common()
+	}
 	w.observer = nil
 	wanted := stream(s.watch.wanted.Load())
 	if wanted&streamsOfRequests == 0 {

@@ -61,6 +61,9 @@ type worker struct {
 
 	relays relays // holes in out
 
+	hot     *hotTable // counts samples of keys
+	hotWait uint32    // keys until the next one
+
 	mayWait bool // the session may take its time: it is driven by a goroutine of its own
 
 	asked     store.Ask          // of the lookup being executed
@@ -91,6 +94,7 @@ func returnWorker(w *worker) {
 	w.mayWait = false
 	w.ahead.forget()
 	w.observer, w.tap = nil, tap{}
+	w.hot = nil
 	w.relays.drop()
 	workerPool.Put(w)
 }

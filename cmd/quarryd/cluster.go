@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/quarrycache/quarry/cluster/control"
 	"github.com/quarrycache/quarry/server"
@@ -28,6 +29,7 @@ func (f *flags) cluster(x *extended) error {
 		return refuse(exitUsage, "quarryd: --node-id %s: want --cluster, or --data with a map in it", f.NodeID)
 	}
 	c.NodeID, c.DataDir, c.HasStore = f.NodeID, f.Data, f.Cluster != ""
+	c.RelayTimeout, c.KeyCapacity = time.Duration(f.RelayTimeout)*time.Millisecond, int(f.KeyCapacity)
 	switch c.Misrouted = server.Misrouted(f.Misrouted); c.Misrouted {
 	case server.MisroutedForward, server.MisroutedLocal, server.MisroutedRefuse:
 	default:

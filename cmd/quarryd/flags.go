@@ -82,6 +82,8 @@ type flags struct {
 	Advertise    string `own:"" placeholder:"host:port" help:"where others reach this node, as the store is told\n(default: the first address that is listened on)"`
 	Data         string `own:"" placeholder:"dir" help:"folder in which the newest map is kept, to start\nwithout the store"`
 	Misrouted    string `own:"" placeholder:"how" default:"forward" values:"forward,local,refuse" help:"requests for keys of other nodes, from clients that know\nno map: forward to the owner, local, or refuse\n(default: forward)"`
+	RelayTimeout millis `own:"" placeholder:"time" default:"100ms" help:"how long a client waits for another node; then reads miss\nand writes are refused (default: 100ms)"`
+	KeyCapacity  number `own:"" placeholder:"num" default:"100000" positive:"quarryd: --key-capacity: want a number greater than 0" help:"reads a second of one key that a node is to serve: of\nkeys that are read more, clients that know the map are told\nto split them (default: 100000)"`
 	PeerAuthFile string `own:"" placeholder:"file" help:"user:password with which this node logs in to others that\nhave -Y"`
 	PeerCA       string `own:"" name:"peer-ca" placeholder:"file" help:"connections to other nodes are encrypted, and their\ncertificates checked by these"`
 	PeerCert     string `own:"" placeholder:"file" help:"certificate to show to other nodes, with --peer-key"`

@@ -45,6 +45,22 @@ func (s *Store) HideBuckets(buckets []int, now Time) {
 	}
 }
 
+// IsNew reports whether nothing was ever stored.
+func (s *Store) IsNew() bool {
+	if s.restart.Found {
+		return false
+	}
+	for _, sh := range s.shards {
+		sh.mu.Lock()
+		used := sh.seq != sh.seqFirst || sh.explicit > 0 || sh.records.n > 0
+		sh.mu.Unlock()
+		if used {
+			return false
+		}
+	}
+	return true
+}
+
 // isHidden reports whether a mark of the item's bucket hides it.
 func (sh *shard) isHidden(it item, cas uint64) bool {
 	o := sh.owned

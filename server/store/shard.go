@@ -23,6 +23,7 @@ type shard struct {
 	idx   index
 
 	seq      uint64 // stores so far; the CAS of an item is made of it
+	seqFirst uint64 // seq at the start
 	flushed  uint64 // items with a CAS up to this are gone
 	withheld uint64 // items with a CAS up to this are not shown unless they have a version
 	flushAt  uint32 // second at which the next flush is due, 0 none

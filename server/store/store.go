@@ -212,6 +212,7 @@ func (s *Store) open(c Config) error {
 	}
 	for _, sh := range s.shards {
 		sh.seq = max(sh.seq, c.FirstCAS/uint64(c.Shards))
+		sh.seqFirst = sh.seq
 	}
 	return nil
 }
