@@ -138,8 +138,7 @@ func TestLinearizable(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		batches = 60
 	}
-	s, address := startServer(t, Config{Threads: 2})
-	s.aheadItemsMin = 0
+	_, address := startServer(t, Config{Threads: 2})
 	began := time.Now()
 	histories := make([][]porcupine.Operation, clients)
 	var running sync.WaitGroup
