@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,14 +124,17 @@ func TestPeersThatDoNotRead(t *testing.T) {
 		}
 	}
 	eventually(t, "all of them are aside", func() bool { return s.counts.aside.Load() == peers })
+	var waits []time.Duration
 	for range 20 {
 		start := time.Now()
 		if err := version(other); err != nil {
 			t.Fatal(err)
 		}
-		if d := time.Since(start); d > waitMax {
-			t.Errorf("another connection waited %v", d)
-		}
+		waits = append(waits, time.Since(start))
+	}
+	// The median: a busy machine makes one or two wait for long.
+	if slices.Sort(waits); waits[len(waits)/2] > waitMax {
+		t.Errorf("another connection waited %v", waits)
 	}
 	each := (used() - before) / peers
 	t.Logf("%d bytes each", each)

@@ -75,6 +75,10 @@ func TestFreshnessOfAStoppedProcess(t *testing.T) {
 	if err := p.cmd.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	// The signal is on its way: until all threads stand, they serve.
+	if err := unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WSTOPPED, nil); err != nil {
+		t.Fatal(err)
+	}
 	asked := time.Now()
 	const gets = 1000
 	c.send("%s", strings.Repeat("mg short v\r\nget short\r\nmg short v G1\r\nmg long\r\n", gets))

@@ -18,8 +18,9 @@ func (sh *shard) commitFill(it item, k Key, o *SetOptions, now Time) SetResult {
 		if o.Observer != nil {
 			sh.tellStore(o, Refused, it, now)
 		}
+		res := sh.refuseFill(k, o, rec, why, now) // k may be a view of it
 		sh.free(it)
-		return sh.refuseFill(k, o, rec, why, now)
+		return res
 	}
 	if f.Kind == FillRevalidate {
 		sh.free(it)
