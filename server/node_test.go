@@ -354,3 +354,22 @@ func TestClusterConfigGet(t *testing.T) {
 	}
 	var _ = bytes.Equal
 }
+
+// A client tells the nodes with copies of a newer version itself, and need not
+// wait for what the owner tells them.
+func TestClusterNoticeToCopy(t *testing.T) {
+	tc := startCluster(t, 3, 1, Config{})
+	key := tc.keyOf(0)
+	c := tc.m.Buckets[bucket.Of([]byte(key))].Copies[0]
+	for i, addr := range tc.addrs {
+		got := talkTo(t, addr, fmt.Sprintf("md %s I Y7 P%d,c\r\nme %s\r\n", key, tc.m.Epoch, key))
+		switch is := strings.HasPrefix(got, "HD\r\n"); {
+		case (i == 0 || i == int(c)) != is:
+			t.Errorf("node %d: got %q", i, got)
+		}
+	}
+	// A plain delete is the owner's alone.
+	if got := talkTo(t, tc.addrs[c], fmt.Sprintf("md %s P%d,c\r\n", key, tc.m.Epoch)); !strings.Contains(got, "MOVED") {
+		t.Errorf("got %q, want MOVED", got)
+	}
+}

@@ -39,6 +39,10 @@ func (s *session) routeOf(w *worker, r *meta.Request, key []byte) (v *view, b in
 		n.copies.received(b, t)
 		t.AsCopy = true
 		return v, b, routeHere
+	case t.Known && t.Copy && role == roleCopy && r.Op == meta.OpDelete && r.Has.Has('Y'):
+		// A notice of a client's, which need not wait for the owner's stream: it
+		// raises a floor, and that is right whoever says it.
+		return v, b, routeHere
 	case t.Known:
 		return v, b, routeMoved
 	}
