@@ -58,7 +58,8 @@ func (q *request) call(p place, asCopy bool) (*link.Call, error) {
 			call.Request.DropFlag('G') // a copy gives none
 		}
 		call.Request.AddFlag('P')
-		call.Request.Route = meta.Route{Known: true, Epoch: p.epoch, Copy: asCopy}
+		t := &call.Request.Route
+		t.Known, t.Epoch, t.Copy = true, p.epoch, asCopy
 	}
 	return call, nil
 }

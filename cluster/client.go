@@ -5,6 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/quarrycache/quarry/cluster/bucket"
 )
 
 // Client is a client of a cluster, of one server, or of several without a map.
@@ -36,6 +39,10 @@ type Client struct {
 	floors    *floors
 	flights   flights
 	refreshes atomic.Int64 // loads ahead under way
+	offers    atomic.Int64 // values on their way to other places of split keys
+	retry     retries      // notices that were not heard
+	numbers   [bucket.Count]atomic.Uint64
+	idHash    uint64 // of Options.ClientID
 }
 
 // New makes a client. It connects when it is used, or in the background.
@@ -51,6 +58,7 @@ func New(o Options) (*Client, error) {
 		nodes: make(map[string]*node),
 	}
 	c.base, c.end = context.WithCancel(context.Background())
+	c.idHash = xxhash.Sum64String(c.opt.ClientID)
 	f := &c.opt.Fetch
 	c.flights.waitersMax, c.flights.flightsMax = int64(f.WaitersMax), int64(f.FlightsMax)
 	// What is older than a floor is kept no longer than this by anyone.

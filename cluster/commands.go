@@ -36,8 +36,24 @@ func (c *Client) seconds(ttl time.Duration) int64 {
 // Get reads a key. Its Result tells a miss from a cache that could not be asked,
 // and neither is an error.
 func (c *Client) Get(ctx context.Context, key string) Result {
-	q := newRequest(meta.OpGet, meta.VerbMetaGet, key, "vfc")
-	return c.read(ctx, &q)
+	if e, ok := c.near.get(key, 0, c.opt.Now().UnixMilli()); ok {
+		c.near.hits.Add(1)
+		return e.Result
+	}
+	var m mark
+	if c.opt.Near.Gets {
+		m = c.floors.mark()
+	}
+	place, s := c.place(ctx, key)
+	q := newRequest(meta.OpGet, meta.VerbMetaGet, place, "vfc")
+	r := c.read(ctx, &q)
+	if r.Found() && c.behind(s, place, r.Version) {
+		return Result{}
+	}
+	if c.opt.Near.Gets {
+		c.keep(key, r, m)
+	}
+	return r
 }
 
 // GetAndTouch reads a key and gives its item a new TTL.
@@ -151,6 +167,10 @@ func (c *Client) store(ctx context.Context, it *Item, mode meta.Mode) error {
 }
 
 func (c *Client) storeItem(ctx context.Context, q *request, it *Item) error {
+	if c.isSplit(ctx, it.Key) {
+		return ErrSplit
+	}
+	defer c.changed(it.Key)
 	q.ClientFlags, q.TTL, q.value = it.Flags, c.seconds(it.TTL), it.Value
 	return c.write(ctx, q)
 }
@@ -184,8 +204,21 @@ func written(a *answer) error {
 	return serverError(a.n.addr, r)
 }
 
+// changed drops from the near cache what a plain write of this process has
+// changed. A read that is under way does not put it back.
+func (c *Client) changed(key string) {
+	if c.near.cache != nil {
+		c.near.cache.Invalidate(key)
+		c.floors.forbid(key)
+	}
+}
+
 // Delete removes an item: ErrMiss if there is none.
 func (c *Client) Delete(ctx context.Context, key string) error {
+	if c.isSplit(ctx, key) {
+		return ErrSplit
+	}
+	defer c.changed(key)
 	q := newRequest(meta.OpDelete, meta.VerbMetaDelete, key, "")
 	return c.write(ctx, &q)
 }
@@ -215,6 +248,10 @@ type firstCount struct {
 }
 
 func (c *Client) count(ctx context.Context, key string, delta uint64, down bool, first *firstCount) (uint64, error) {
+	if c.isSplit(ctx, key) {
+		return 0, ErrSplit
+	}
+	defer c.changed(key)
 	q := newRequest(meta.OpArith, meta.VerbMetaArith, key, "vDM")
 	q.Delta, q.Decr = delta, down
 	if first != nil {

@@ -6,7 +6,7 @@ import "sync/atomic"
 type counters struct {
 	mapFetches, mapFailures, mapsAdopted atomic.Uint64
 	moved, lost                          atomic.Uint64
-	copyReads, expired                   atomic.Uint64
+	copyReads, expired, disagreed        atomic.Uint64
 
 	loads, loadErrors, loadsLate, refreshes atomic.Uint64
 	fillsRefused, fillErrors                atomic.Uint64

@@ -141,9 +141,18 @@ func (c *Client) fetch(ctx context.Context, key string, load Loader, min uint64)
 // fly gives a flight its result, or begins a load that will.
 func (c *Client) fly(ctx context.Context, fl *flight, load Loader, min uint64, deadline time.Time) {
 	m := c.floors.mark()
+	place, s := c.place(ctx, fl.key)
+	var seen uint64
 	for {
-		least := max(min, c.floors.of(fl.key))
-		l := c.look(ctx, fl.key, least)
+		least := max(min, c.floors.of(fl.key), seen)
+		l := c.look(ctx, place, least)
+		if l.Found() && c.behind(s, place, l.Version) && seen == 0 {
+			if l.Token != "" {
+				_ = c.giveBack(ctx, &l)
+			}
+			seen = s.seen.Load()
+			continue
+		}
 		switch {
 		case l.Outcome == Unavailable && ctx.Err() != nil:
 			c.flights.end(fl, unavailable(ctx.Err()), true)
@@ -152,11 +161,11 @@ func (c *Client) fly(ctx context.Context, fl *flight, load Loader, min uint64, d
 			c.keep(fl.key, l.Result, m)
 			c.flights.end(fl, l.Result, false)
 			if l.Token != "" {
-				c.refreshAhead(ctx, fl.key, load, l, m)
+				c.refreshAhead(ctx, fl.key, s, load, l, m)
 			}
 			return
 		case l.Token != "":
-			if !c.start(func() { c.loadFor(ctx, fl, load, l, least, m) }) {
+			if !c.start(func() { c.loadFor(ctx, fl, s, load, l, least, m) }) {
 				c.flights.end(fl, unavailable(ErrClosed), false)
 			}
 			return
@@ -210,21 +219,21 @@ func (c *Client) keep(key string, r Result, m mark) {
 }
 
 // loadFor loads under the grant of l, for those who wait for fl.
-func (c *Client) loadFor(ctx context.Context, fl *flight, load Loader, l LookedUp, least uint64, m mark) {
-	r, refused := c.load(ctx, fl, load, l, m)
+func (c *Client) loadFor(ctx context.Context, fl *flight, s *split, load Loader, l LookedUp, least uint64, m mark) {
+	r, refused := c.load(ctx, fl.key, fl, s, load, l, m)
 	if refused {
 		// Something newer is known of. Once more, and no longer than that: it
 		// may be there already, or is to be loaded.
-		next := c.look(ctx, fl.key, max(least, c.floors.of(fl.key)))
+		next := c.look(ctx, l.key, max(least, c.floors.of(fl.key)))
 		switch {
 		case next.Outcome == Hit, next.Outcome == Negative:
 			r = next.Result
 			c.keep(fl.key, r, m)
 			if next.Token != "" {
-				c.refreshAhead(ctx, fl.key, load, next, m)
+				c.refreshAhead(ctx, fl.key, s, load, next, m)
 			}
 		case next.Token != "":
-			if again, _ := c.load(ctx, fl, load, next, m); again.Found() || again.Outcome == Negative || !r.Found() {
+			if again, _ := c.load(ctx, fl.key, fl, s, load, next, m); again.Found() || again.Outcome == Negative || !r.Found() {
 				r = again
 			}
 		}
@@ -234,9 +243,9 @@ func (c *Client) loadFor(ctx context.Context, fl *flight, load Loader, l LookedU
 
 // load reads the source under the grant of l and fills the cache. refused says
 // that the fill was not accepted; r is then the value all the same, as stale.
-// Without a flight nobody waits for it.
-func (c *Client) load(ctx context.Context, fl *flight, load Loader, l LookedUp, m mark) (r Result, refused bool) {
-	key := l.key
+// Without a flight nobody waits for it. Of a key that is split, l is of one
+// place.
+func (c *Client) load(ctx context.Context, key string, fl *flight, s *split, load Loader, l LookedUp, m mark) (r Result, refused bool) {
 	policy := c.policy(key)
 	ctx = context.WithoutCancel(ctx)
 	q := LoadRequest{Key: key}
@@ -260,7 +269,7 @@ func (c *Client) load(ctx context.Context, fl *flight, load Loader, l LookedUp, 
 		_ = c.giveBack(ctx, &l)
 		return r, false
 	case err != nil:
-		return c.absent(ctx, &l, &got, c.negative(policy, read), m)
+		return c.absent(ctx, key, &l, &got, c.negative(policy, read), m)
 	case got.Unchanged && q.Known == 0:
 		_ = c.giveBack(ctx, &l)
 		return unavailable(&LoadError{errors.New("unchanged, where nothing was known")}), false
@@ -278,6 +287,7 @@ func (c *Client) load(ctx context.Context, fl *flight, load Loader, l LookedUp, 
 	switch {
 	case err == nil:
 		c.keep(key, r, m)
+		c.offer(ctx, key, l.key, s, Versioned{r.Value, r.Flags, r.Version, d})
 	case errors.As(err, &no), errors.Is(err, ErrCASConflict), errors.Is(err, ErrMiss):
 		c.counters.fillsRefused.Add(1)
 		r.Outcome, refused = Stale, true
@@ -288,7 +298,7 @@ func (c *Client) load(ctx context.Context, fl *flight, load Loader, l LookedUp, 
 }
 
 // absent stores that the source has no such row.
-func (c *Client) absent(ctx context.Context, l *LookedUp, got *Loaded, d Deadlines, m mark) (r Result, refused bool) {
+func (c *Client) absent(ctx context.Context, key string, l *LookedUp, got *Loaded, d Deadlines, m mark) (r Result, refused bool) {
 	// Read after the grant, it is true of the floor of that moment.
 	version := max(got.Version, l.Floor)
 	err := c.fillAbsent(ctx, l, version, d)
@@ -296,7 +306,7 @@ func (c *Client) absent(ctx context.Context, l *LookedUp, got *Loaded, d Deadlin
 	var no *RefusedError
 	switch {
 	case err == nil:
-		c.keep(l.key, r, m)
+		c.keep(key, r, m)
 	case errors.As(err, &no):
 		c.counters.fillsRefused.Add(1)
 		return unavailable(err), true
@@ -343,7 +353,7 @@ func callLoader(ctx context.Context, load Loader, q LoadRequest) (got Loaded, er
 
 // refreshAhead uses the grant that came with a value: it is loaded again while
 // it is served.
-func (c *Client) refreshAhead(ctx context.Context, key string, load Loader, l LookedUp, m mark) {
+func (c *Client) refreshAhead(ctx context.Context, key string, s *split, load Loader, l LookedUp, m mark) {
 	ctx = context.WithoutCancel(ctx)
 	if c.refreshes.Add(1) > int64(c.opt.Fetch.RefreshesMax) {
 		c.refreshes.Add(-1)
@@ -353,7 +363,7 @@ func (c *Client) refreshAhead(ctx context.Context, key string, load Loader, l Lo
 	if !c.start(func() {
 		defer c.refreshes.Add(-1)
 		c.counters.refreshes.Add(1)
-		c.load(ctx, nil, load, l, m)
+		c.load(ctx, key, nil, s, load, l, m)
 	}) {
 		c.refreshes.Add(-1)
 	}

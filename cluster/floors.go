@@ -16,8 +16,10 @@ type floors struct {
 	now      func() time.Time
 	overflow func() // a floor went before its time
 
-	some atomic.Bool   // there have been any
-	lost atomic.Uint64 // floors that went before their time
+	some   atomic.Bool   // there have been any
+	marked atomic.Bool   // mark was called
+	lost   atomic.Uint64 // floors that went before their time
+	plain  atomic.Uint64 // calls of forbid
 
 	mu    sync.Mutex // all below
 	table map[string]floor
@@ -28,7 +30,8 @@ type floors struct {
 
 type floor struct {
 	version uint64
-	at      time.Time // raised last
+	plain   uint64    // the last forbid of the key
+	at      time.Time // of the last change
 }
 
 type raised struct {
@@ -36,8 +39,9 @@ type raised struct {
 	at  time.Time
 }
 
-// mark is a moment: how many floors had been lost then.
-type mark uint64
+// mark is a moment: how many floors had been lost and how many plain writes had
+// been done then.
+type mark struct{ lost, plain uint64 }
 
 // floorsMax bounds the floors.
 const floorsMax = 8192
@@ -47,7 +51,10 @@ func newFloors(keep time.Duration, now func() time.Time, overflow func()) *floor
 }
 
 // mark is to be taken before something is asked for that allow is asked about.
-func (f *floors) mark() mark { return mark(f.lost.Load()) }
+func (f *floors) mark() mark {
+	f.marked.Store(true)
+	return mark{f.lost.Load(), f.plain.Load()}
+}
 
 // of is the floor of a key, 0 if there is none.
 func (f *floors) of(key string) uint64 {
@@ -62,11 +69,30 @@ func (f *floors) of(key string) uint64 {
 // allow reports whether a version of a key may be kept that was asked for since
 // m.
 func (f *floors) allow(key string, version uint64, m mark) bool {
-	return version >= f.of(key) && f.mark() == m
+	if f.lost.Load() != m.lost {
+		return false
+	}
+	if !f.some.Load() {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl := f.table[key]
+	return version >= fl.version && fl.plain <= m.plain
+}
+
+// forbid keeps out what was asked for before now, whatever its version: the key
+// was written plainly.
+func (f *floors) forbid(key string) {
+	if f.marked.Load() {
+		f.change(key, floor{plain: f.plain.Add(1)})
+	}
 }
 
 // raise raises the floor of a key.
-func (f *floors) raise(key string, version uint64) {
+func (f *floors) raise(key string, version uint64) { f.change(key, floor{version: version}) }
+
+func (f *floors) change(key string, to floor) {
 	f.some.Store(true)
 	now := f.now()
 	f.mu.Lock()
@@ -78,7 +104,7 @@ func (f *floors) raise(key string, version uint64) {
 		f.pop(now)
 	}
 	old := f.table[key]
-	f.table[key] = floor{max(version, old.version), now}
+	f.table[key] = floor{max(to.version, old.version), max(to.plain, old.plain), now}
 	f.ring[(f.head+f.n)%len(f.ring)] = raised{key, now}
 	f.n++
 	f.mu.Unlock()

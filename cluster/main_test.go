@@ -16,6 +16,7 @@ import (
 	"github.com/quarrycache/quarry/cluster/bucket"
 	"github.com/quarrycache/quarry/meta"
 	"github.com/quarrycache/quarry/server"
+	"github.com/quarrycache/quarry/server/store"
 	"go.uber.org/goleak"
 )
 
@@ -43,6 +44,12 @@ var bg = context.Background()
 // startServer starts a server on a free port and returns its address.
 func startServer(t testing.TB, cfg server.Config) string {
 	t.Helper()
+	_, addr := startServerToo(t, cfg)
+	return addr
+}
+
+func startServerToo(t testing.TB, cfg server.Config) (*server.Server, string) {
+	t.Helper()
 	leakless(t)
 	cfg.Port = -1
 	cfg.Logger = slog.New(slog.DiscardHandler)
@@ -60,7 +67,54 @@ func startServer(t testing.TB, cfg server.Config) string {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return s.Addrs()[0].String()
+	return s, s.Addrs()[0].String()
+}
+
+// nodes are real servers that are the nodes of one map.
+type nodes struct {
+	list  []*server.Server
+	addrs []string
+	m     *bucket.Map
+}
+
+func startNodes(t testing.TB, n, copies int) *nodes {
+	t.Helper()
+	ns := new(nodes)
+	var clock serverClock
+	clock.behind.Store(time.Minute.Milliseconds())
+	var list []bucket.Node
+	for i := range n {
+		var cfg server.Config
+		cfg.Threads = 1
+		cfg.Clock = clock.now
+		cfg.Cluster = server.ClusterConfig{NodeID: fmt.Sprintf("n%02d", i), HasStore: true}
+		s, addr := startServerToo(t, cfg)
+		ns.list, ns.addrs = append(ns.list, s), append(ns.addrs, addr)
+		list = append(list, bucket.Node{ID: cfg.Cluster.NodeID, Addr: addr, Zone: cfg.Cluster.NodeID})
+	}
+	m, err := bucket.First("test", list, copies, bucket.Budget{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.publish(t, m)
+	clock.behind.Store(0) // floors are known
+	return ns
+}
+
+// serverClock is a server's clock that may be behind.
+type serverClock struct{ behind atomic.Int64 }
+
+// now is the time in ms.
+func (k *serverClock) now() store.Time { return store.Time(time.Now().UnixMilli() - k.behind.Load()) }
+
+func (ns *nodes) publish(t testing.TB, m *bucket.Map) {
+	t.Helper()
+	ns.m = m
+	for _, s := range ns.list {
+		if err := s.ApplyMap(m); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // newClient makes a client that ends with the test, and looks whether anything
@@ -68,6 +122,7 @@ func startServer(t testing.TB, cfg server.Config) string {
 func newClient(t testing.TB, o Options) *Client {
 	t.Helper()
 	leakless(t)
+	fill(&o.Timeout, 3*time.Second) // machines that run tests may be busy
 	c, err := New(o)
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -38,6 +40,15 @@ type Options struct {
 	Near     NearOptions
 	Fetch    FetchOptions
 	Policies []Policy // the first whose prefix a key has is used
+
+	// ClientID is who this client is: it decides which place of a split key
+	// the client reads. It should be the same after a restart. By chance
+	ClientID    string
+	SplitChoice SplitChoice
+
+	// Publisher numbers this client's notices: for a change log that is read
+	// again from where it was, the same after a restart. By chance
+	Publisher uint64
 
 	// Now is the clock, nil the system's. Deadlines are wall time.
 	Now func() time.Time
@@ -80,6 +91,14 @@ func (o Options) withDefaults() Options {
 	fill(&o.MapGap, defaultMapGap)
 	o.Near.setDefaults()
 	o.Fetch.setDefaults()
+	if o.ClientID == "" {
+		o.ClientID = rand.Text()
+	}
+	if o.Publisher == 0 {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // it never fails
+		o.Publisher = binary.BigEndian.Uint64(b[:]) | 1
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -98,6 +117,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("cluster: %d addresses: want at most %d", len(o.Seeds)+len(o.Servers), serversMax)
 	case o.Ring != RingJump && o.Ring != RingKetama:
 		return fmt.Errorf("cluster: Options.Ring %d: want RingJump or RingKetama", o.Ring)
+	case o.SplitChoice != SplitSticky && o.SplitChoice != SplitRandom:
+		return fmt.Errorf("cluster: Options.SplitChoice %d: want SplitSticky or SplitRandom", o.SplitChoice)
 	case d.Connections < 1 || d.Connections > connectionsMax:
 		return fmt.Errorf("cluster: Options.Connections %d: want 1 to %d", o.Connections, connectionsMax)
 	case d.BreakerFailures < 1:

@@ -168,6 +168,8 @@ func (c *Client) adopt(m *bucket.Map) error {
 		v.nodes = append(v.nodes, n)
 	}
 	v.keep(old)
+	v.noteFormer(old, time.Now())
+	v.noteSplits(old)
 	c.use(v)
 	c.opt.Fetch.Budget.cap(m.Budget.DirectLoads)
 	c.counters.mapsAdopted.Add(1)

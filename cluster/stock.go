@@ -166,3 +166,14 @@ func (c *Client) giveBack(ctx context.Context, l *LookedUp) error {
 	}
 	return c.GiveBack(ctx, l.key, l.Token)
 }
+
+// stockInvalidate marks what is stored as stale, and makes its CAS another one,
+// so that a load that is under way does not fill.
+func (c *Client) stockInvalidate(ctx context.Context, key string) error {
+	q := newRequest(meta.OpDelete, meta.VerbMetaDelete, key, "IT")
+	q.TTL = c.seconds(c.opt.Fetch.Life)
+	if err := c.write(ctx, &q); err != ErrMiss {
+		return err
+	}
+	return nil
+}

@@ -42,8 +42,8 @@ type LookedUp struct {
 	// the grant; Denied how long there are no grants to be had.
 	Wait, Denied time.Duration
 
-	key   string
-	stock bool // the server is memcached: the token is a CAS
+	key   string // of the place that was asked
+	stock bool   // the server is memcached: the token is a CAS
 }
 
 // Versioned is a value and what is known of its source.
@@ -169,11 +169,22 @@ func (c *Client) GiveBack(ctx context.Context, key, token string) error {
 	return c.write(ctx, &q)
 }
 
-// Store stores a value that is newer than what is stored, without a grant.
+// Store stores a value that is newer than what is stored, without a grant; of a
+// key that is split, in all its places.
 func (c *Client) Store(ctx context.Context, key string, v Versioned) error {
 	if err := c.needVersions(ctx, key); err != nil {
 		return err
 	}
+	c.floors.raise(key, v.Version)
+	c.near.dropBelow(key, v.Version)
+	if s := c.view.Load().split(key); s != nil && s.n > 1 {
+		return c.storeAll(ctx, key, s, v)
+	}
+	return c.storeAt(ctx, key, v)
+}
+
+// storeAt stores a value in one place.
+func (c *Client) storeAt(ctx context.Context, key string, v Versioned) error {
 	q := newRequest(meta.OpSet, meta.VerbMetaSet, key, "FY")
 	if v.Deadlines != (Deadlines{}) {
 		q.AddFlag('A')

@@ -14,6 +14,9 @@ type view struct {
 	nodes []*node     // by their index in m, or in the ring
 	ring  *ring       // without a map
 
+	former *former           // nil: nothing has changed its owner lately
+	splits map[string]*split // of m
+
 	patches [bucket.Count]atomic.Pointer[patch]
 }
 
@@ -89,6 +92,9 @@ func (v *view) uses(n *node) bool {
 		}
 	}
 	for b := range v.patches {
+		if v.formerOwner(b) == n {
+			return true
+		}
 		if p := v.patches[b].Load(); p != nil && p.n == n {
 			return true
 		}
