@@ -181,12 +181,12 @@ func (w *worker) itemFor(r *meta.Request, it *store.Item) meta.Item {
 		Footprint:   it.Footprint,
 		Expiry:      it.TTL,
 	}
-	if it.Versioned {
+	if f := it.Fresh; f != nil {
 		w.freshness = meta.ItemFreshness{
-			Version:   it.Version,
-			Floor:     it.Floor,
-			Deadlines: meta.Deadlines{Hard: uint64(it.Hard), Soft: uint64(it.Soft), Read: uint64(it.Read)},
-			Absent:    it.Absent,
+			Version:   f.Version,
+			Floor:     f.Floor,
+			Deadlines: meta.Deadlines{Hard: uint64(f.Hard), Soft: uint64(f.Soft), Read: uint64(f.Read)},
+			Absent:    f.Absent,
 		}
 		item.Fresh = &w.freshness
 	}

@@ -207,9 +207,14 @@ type copyState struct {
 
 // VisitItem takes the state of an item.
 func (c *copyState) VisitItem(it *store.Item) {
-	c.version, c.absent, c.flags, c.ttl = it.Version, it.Absent, it.Flags, it.TTL
-	c.deadlines = meta.Deadlines{Hard: uint64(it.Hard), Soft: uint64(it.Soft), Read: uint64(it.Read)}
-	if it.Version > 0 && !it.Absent {
+	c.flags, c.ttl = it.Flags, it.TTL
+	f := it.Fresh
+	if f == nil {
+		return
+	}
+	c.version, c.absent = f.Version, f.Absent
+	c.deadlines = meta.Deadlines{Hard: uint64(f.Hard), Soft: uint64(f.Soft), Read: uint64(f.Read)}
+	if f.Version > 0 && !f.Absent {
 		c.value = it.AppendValue(nil)
 	}
 }

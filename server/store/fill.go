@@ -317,8 +317,15 @@ func (sh *shard) supersedeNew(k Key, it item, now Time) {
 // preJudge is why what o says need not be tried: there is no room made then
 // for nothing.
 func (sh *shard) preJudge(k Key, o *SetOptions, now Time) Reason {
+	if o.Fill == nil && len(sh.s.fresh.cfg.GrantOnly) == 0 {
+		return ReasonNone
+	}
+	return sh.judgeEarly(k, o, now)
+}
+
+func (sh *shard) judgeEarly(k Key, o *SetOptions, now Time) Reason {
 	if o.Fill == nil {
-		if c := &sh.s.fresh.cfg; len(c.GrantOnly) > 0 && c.grantOnly(k.Bytes) {
+		if sh.s.fresh.cfg.grantOnly(k.Bytes) {
 			return sh.refuseFill(k, o, nil, ReasonGrantOnly, now).Reason
 		}
 		return ReasonNone
@@ -345,10 +352,9 @@ func (sh *shard) refuseQuota(k Key, st Status, o *SetOptions, now Time) SetResul
 // allocFor is allocOrRelieve for a value under k: a fill does not evict what
 // it is to take the place of.
 func (sh *shard) allocFor(k Key, class int, o *SetOptions, now Time) slab.Ref {
-	if o.Fill == nil {
-		return sh.allocOrRelieve(class, now)
+	if o.Fill != nil {
+		sh.filling = k.Hash
 	}
-	sh.filling = k.Hash
 	r := sh.allocOrRelieve(class, now)
 	sh.filling = 0
 	return r
@@ -356,10 +362,9 @@ func (sh *shard) allocFor(k Key, class int, o *SetOptions, now Time) slab.Ref {
 
 // needsExtra reports whether a plain value under k needs an extra header, to
 // keep the floor in.
-func (sh *shard) needsExtra(k Key) bool {
-	if !sh.usesFresh() {
-		return false
-	}
+func (sh *shard) needsExtra(k Key) bool { return sh.usesFresh() && sh.hasFloor(k) }
+
+func (sh *shard) hasFloor(k Key) bool {
 	floor, _ := sh.floorOf(k)
 	return floor != 0
 }

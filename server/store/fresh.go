@@ -368,7 +368,7 @@ func (s *Store) LoseFloors(now Time) {
 func (sh *shard) deadlineTime(now Time) Time { return now + Time(sh.s.fresh.offset.Load()) }
 
 // usesFresh reports whether any key of the shard has a version, floor or token.
-func (sh *shard) usesFresh() bool { return sh.nExtra > 0 || sh.records.n > 0 }
+func (sh *shard) usesFresh() bool { return sh.nExtra|sh.records.n != 0 }
 
 // floorsUnknown reports whether floors may have been lost of late.
 func (sh *shard) floorsUnknown(k Key, now Time) bool {
@@ -381,19 +381,22 @@ func (sh *shard) floorsUnknown(k Key, now Time) bool {
 
 // freshShard is what a shard keeps for freshness.
 type freshShard struct {
-	records  records
-	nExtra   int    // items with an extra header
-	tokenSeq uint64 // tokens given
+	// What plain commands look at comes first.
+	now     Time       // of the request under way
+	nExtra  int        // items with an extra header
+	owned   *ownership // nil: no bucket has ever changed its owner
+	records records
 
-	tokenMark    uint64     // tokens with a sequence up to this are ended
-	rebased      uint64     // items with a deadline and a CAS up to this are gone
-	unknownUntil Time       // floors are unknown until then, whatever was dropped
-	owned        *ownership // nil: no bucket has ever changed its owner
-	filling      uint64     // hash of the key that room is being made for by a fill, 0 none
+	tokenSeq     uint64 // tokens given
+	tokenMark    uint64 // tokens with a sequence up to this are ended
+	rebased      uint64 // items with a deadline and a CAS up to this are gone
+	unknownUntil Time   // floors are unknown until then, whatever was dropped
+	filling      uint64 // hash of the key that room is being made for by a fill, 0 none
 
 	changes *keyChanges // nil: nobody wants to know
 
-	now    Time // of the request under way
+	viewFresh ItemFreshness // of view
+
 	random *rand.Rand
 	fresh  FreshStats // its counters
 }

@@ -25,14 +25,18 @@ type Item struct {
 	Vivified  bool // made by this request
 	Binary    bool // its key was stored as base64
 
+	Fresh *ItemFreshness // nil: nothing is known of a version
+
+	sh *shard
+	it item
+}
+
+// ItemFreshness is what is known of an item's version.
+type ItemFreshness struct {
 	Version   uint64 // of the value, 0 none
 	Floor     uint64 // under the versions of the key, 0 none
 	Deadlines        // of the value
 	Absent    bool   // known to be absent: only Peek shows that
-	Versioned bool   // the four above say something
-
-	sh *shard
-	it item
 }
 
 // AppendValue copies the value behind dst.
@@ -52,7 +56,7 @@ func (sh *shard) show(it item, now Time) *Item {
 		CAS:        it.cas(),
 		Flags:      it.flags(),
 		Size:       it.valueLen(),
-		TTL:        sh.ttlOf(it, now),
+		TTL:        ttl(it.expiry(), now),
 		LastAccess: int64(it.idleSeconds(now.Seconds())),
 		Class:      sh.a.ClassOf(it.r) + 1,
 		HitBefore:  it.tag&lru.Fetched != 0,
@@ -64,14 +68,23 @@ func (sh *shard) show(it item, now Time) *Item {
 	}
 	v.OldTTL = v.TTL
 	if it.tag&hasExtra != 0 {
-		x := it.extra()
-		v.Versioned = x.version|x.floor != 0 || x.Deadlines != Deadlines{} || x.absent
-		v.Version, v.Floor, v.Deadlines, v.Absent = x.version, x.floor, x.Deadlines, x.absent
+		sh.showExtra(it, now)
 	}
 	if sh.s.cfg.NoCAS {
 		v.CAS = 0
 	}
 	return v
+}
+
+// showExtra puts what the extra header of it says into the shard's view.
+func (sh *shard) showExtra(it item, now Time) {
+	x, v := it.extra(), &sh.view
+	v.TTL = sh.ttlOf(it, now)
+	v.OldTTL = v.TTL
+	if f := (ItemFreshness{x.version, x.floor, x.Deadlines, x.absent}); f != (ItemFreshness{}) {
+		sh.viewFresh = f
+		v.Fresh = &sh.viewFresh
+	}
 }
 
 // ttl is the seconds left: -1 for ever, 0 if there are none.

@@ -98,7 +98,12 @@ func (it item) chainOff() uint64 { return it.r.Off() + headBytes(it.tag&^chained
 func (it item) keyOff() uint64 { return it.r.Off() + headBytes(it.tag) }
 
 // headBytes is what lies before the key of an item with tag t.
-func headBytes(t slab.Tag) uint64 { return uint64(headTable[t>>headShift&headMask]) }
+func headBytes(t slab.Tag) uint64 {
+	if t>>headShift&headMask == 0 {
+		return headerBytes // most items: no load is waited for
+	}
+	return uint64(headTable[t>>headShift&headMask])
+}
 
 // headShift is where hasFlags is in a tag, with hasExtra and chained above it.
 const (
@@ -185,14 +190,15 @@ type layout struct {
 
 // layoutFor plans an item, with an extra header or without.
 func (s *Store) layoutFor(keyLen, valueLen int, flags uint32, extra bool) layout {
-	var l layout
+	l := layout{head: headerBytes + keyLen}
 	if flags != 0 {
 		l.marks |= hasFlags
+		l.head += flagsBytes
 	}
 	if extra {
 		l.marks |= hasExtra
+		l.head += extraBytes
 	}
-	l.head = int(headBytes(l.marks)) + keyLen
 	var whole bool
 	if l.class, whole = s.classFor(l.head + valueLen); !whole {
 		l.marks |= chained

@@ -18,13 +18,14 @@ import (
 // which nothing in it is needed any more. When the table is full, the record
 // goes that is first on the other.
 type records struct {
+	n int // records there are
+
 	mem  *slab.Memory // records, numbered from 1
 	head *slab.Memory // the first record of each chain, 4 bytes
 	mask uint32       // chains, less one
 	max  int
 	used uint32 // numbers ever given
 	free uint32 // first of the freed ones, linked by chain; 0 none
-	n    int    // records there are
 
 	tokens wheel // records whose tokens are out
 	rest   wheel

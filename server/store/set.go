@@ -13,12 +13,14 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 		return SetResult{Status: Refused, Reason: why}
 	}
 	if o.Fill != nil && o.Fill.Kind == FillRevalidate {
-		defer sh.mu.Unlock()
 		it, _, _ := sh.stored(k, now)
 		rec, _ := sh.redeem(k, o.Fill, now)
-		return sh.revalidate(it, rec, o.Fill, o, now) // it needs no room
+		res := sh.revalidate(it, rec, o.Fill, o, now) // it needs no room
+		sh.mu.Unlock()
+		return res
 	}
-	l := s.layoutFor(len(k.Bytes), len(value), o.Flags, o.Fill != nil || sh.needsExtra(k))
+	extra := o.Fill != nil || sh.usesFresh() && sh.needsExtra(k)
+	l := s.layoutFor(len(k.Bytes), len(value), o.Flags, extra)
 	if l.marks&chained != 0 {
 		// Large values take the way of those that arrive in parts.
 		sh.mu.Unlock()
@@ -30,7 +32,11 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 			return sh.refuseQuota(k, st, o, now)
 		}
 	}
-	r := sh.allocFor(k, l.class, o, now)
+	if o.Fill != nil {
+		sh.filling = k.Hash
+	}
+	r := sh.allocOrRelieve(l.class, now)
+	sh.filling = 0
 	if r == 0 {
 		return SetResult{Status: sh.refuse(k, NoMemory, o, now)}
 	}

@@ -40,11 +40,15 @@ func key(k string) Key { return KeyOf([]byte(k)) }
 // grab is a Visitor that keeps what it was shown.
 type grab struct {
 	Item
-	value string
+	value   string
+	Version uint64
 }
 
 func (g *grab) VisitItem(it *Item) {
 	g.Item = *it
+	if it.Fresh != nil {
+		g.Version = it.Fresh.Version
+	}
 	g.value = string(it.AppendValue(nil))
 }
 
