@@ -191,7 +191,9 @@ func TestFloors(t *testing.T) {
 // TestNearCache: never past hard (S1-50), policies by prefix (S3-27), own writes.
 func TestNearCache(t *testing.T) {
 	k := new(clock)
-	c := newClient(t, Options{Servers: []string{startServer(t, server.Config{})}, Now: k.now,
+	// The client's clock goes ahead of the server's, which is not what is tried.
+	srv := startServer(t, server.Config{Fresh: server.FreshConfig{SkewMaxMillis: 60_000}})
+	c := newClient(t, Options{Servers: []string{srv}, Now: k.now,
 		Near:     NearOptions{Gets: true},
 		Policies: []Policy{{Prefix: "perm:", Near: -1}, {Prefix: "slow:", Near: 10 * time.Second}}})
 	s := newSource(1)
