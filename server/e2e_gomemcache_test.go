@@ -27,7 +27,7 @@ func testGomemcache(t *testing.T, h *clientHost) {
 	if h.ca != nil {
 		c.DialContext = (&tls.Dialer{Config: h.ca.client(t)}).DialContext
 	}
-	c.Timeout = 10 * time.Second
+	c.Timeout = testTimeout
 	must := func(what string, err error) {
 		t.Helper()
 		if err != nil {

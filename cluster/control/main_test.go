@@ -19,13 +19,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdVariable makes this program an etcd: "DIR CLIENT-ADDRESS PEER-ADDRESS".
+// etcdVariable makes this program an etcd: "CLIENT-ADDRESS PEER-ADDRESS DIR".
 // One in a process of its own can be killed, and leaves no goroutines here.
 const etcdVariable = "QUARRY_CONTROL_TEST_ETCD"
 
 func TestMain(m *testing.M) {
 	if v := os.Getenv(etcdVariable); v != "" {
-		if err := serveEtcd(strings.Fields(v)); err != nil {
+		if err := serveEtcd(strings.SplitN(v, " ", 3)); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 // serveEtcd is an etcd until standard input ends.
 func serveEtcd(args []string) error {
 	c := embed.NewConfig()
-	client, peer := url.URL{Scheme: "http", Host: args[1]}, url.URL{Scheme: "http", Host: args[2]}
-	c.Dir = args[0]
+	client, peer := url.URL{Scheme: "http", Host: args[0]}, url.URL{Scheme: "http", Host: args[1]}
+	c.Dir = args[2]
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
@@ -88,7 +88,7 @@ func (s *etcd) start(t testing.TB) {
 		t.Fatal(err)
 	}
 	s.cmd = exec.Command(self)
-	s.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", etcdVariable, s.dir, s.client, s.peer))
+	s.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", etcdVariable, s.client, s.peer, s.dir))
 	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
