@@ -32,6 +32,7 @@ type twin struct {
 	uploads []*twinUpload
 	pins    []Pin
 	flushAt uint32
+	latest  Time
 	n       int // values made
 }
 
@@ -53,7 +54,10 @@ type twinUpload struct {
 	rest  string
 }
 
-const twinTokens = 3 // of a key, to choose from
+const (
+	twinTokens = 3 // of a key, to choose from
+	twinBack   = 3 // ms by which the clock can go back
+)
 
 func newTwin(t *rapid.T, s *Store) *twin {
 	w := &twin{t: t, s: s, now: noon, keys: map[string]*twinKey{}}
@@ -216,12 +220,12 @@ func (w *twin) settleFloor(name string, tk *twinKey, r *kept) {
 		}
 	case r.floor == 0 && !r.extra && (tk.canForget(&tk.cell) || tk.raised+tk.retention <= w.now):
 		tk.floor, tk.raised = 0, 0
-	case r.floor == 0 && until >= tk.raised+tk.retention: // there was no room for it
+	case r.floor == 0 && until+twinBack >= tk.raised+tk.retention: // there was no room for it
 		tk.world.forget(&tk.cell)
 	default:
 		w.t.Fatalf("%s: floor %d, want %d, raised %d ms ago", name, r.floor, tk.floor, w.now-tk.raised)
 	}
-	if until < tk.unknownUntil {
+	if until+twinBack < tk.unknownUntil {
 		w.t.Fatalf("%s: floors are unknown for %d ms, want %d", name, until-w.now, tk.unknownUntil-w.now)
 	}
 	tk.unknownUntil = until // others were dropped, too
@@ -758,14 +762,9 @@ func (w *twin) restart() {
 	w.dropUploads()
 	w.unpin()
 	offset, untrusted := Time(w.s.fresh.offset.Load()), w.s.fresh.untrusted.Load()
-	c := w.s.cfg
-	if err := w.s.Save(); err != nil {
-		w.t.Fatal(err)
-	}
-	if err := w.s.Close(); err != nil {
-		w.t.Fatal(err)
-	}
-	c.Now = w.now
+	c, crash := w.s.cfg, rapid.IntRange(0, 2).Draw(w.t, "crash") == 0
+	leave(w.t, w.s, crash)
+	c.Now, c.Recover = w.now, true
 	s, err := Open(c)
 	if err != nil {
 		w.t.Fatal(err)
@@ -778,6 +777,9 @@ func (w *twin) restart() {
 	for _, tk := range w.keys {
 		tk.world.restart(&tk.cell, true)
 		tk.incarnation, tk.owned, tk.ended = s.fresh.incarnation, 0, 0
+		if crash {
+			tk.unknownUntil = w.now + tk.retention // and floors in the table are gone
+		}
 	}
 }
 
@@ -820,7 +822,8 @@ func (w *twin) actions() map[string]func(*rapid.T) {
 				for name, tk := range w.keys { // what has gone would be there again
 					w.ready(name, tk)
 				}
-				w.setNow(w.now - Time(rapid.IntRange(0, 3).Draw(w.t, "ms")))
+				w.latest = max(w.latest, w.now)
+				w.setNow(w.latest - Time(rapid.IntRange(0, twinBack).Draw(w.t, "ms")))
 			}
 		}),
 		"sweep": with(func() { w.s.Sweep(w.now) }),

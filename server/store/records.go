@@ -180,10 +180,8 @@ func (rs *records) insert(hash, check uint64, now Time, ended func(r *record)) *
 
 // take is the number of a record that is free, 0 if there is none.
 func (rs *records) take(now Time, ended func(r *record)) uint32 {
-	if rs.n >= rs.max {
-		if rs.turn(now, ended); rs.n >= rs.max && !rs.drop(now) {
-			return 0
-		}
+	if rs.turn(now, ended); rs.n >= rs.max && !rs.drop(now) {
+		return 0
 	}
 	if n := rs.free; n != 0 {
 		rs.free = rs.record(n).chain
@@ -235,12 +233,16 @@ func (rs *records) wheelOf(r *record) *wheel {
 func (rs *records) file(r *record, now Time) {
 	r.isOut = r.grant.counted
 	w := rs.wheelOf(r)
-	due := rs.dueAt(r) / w.stepMs
 	if w.n == 0 {
 		w.turned = max(w.turned, now/w.stepMs)
 	}
+	rs.place(w, r, w.turned)
+}
+
+// place puts r into a slot of w, not before that of step least.
+func (rs *records) place(w *wheel, r *record, least Time) {
 	w.n++
-	r.slot = uint32(min(max(due, w.turned), w.turned+wheelSlots-1) % wheelSlots)
+	r.slot = uint32(min(max(rs.dueAt(r)/w.stepMs, least), w.turned+wheelSlots-1) % wheelSlots)
 	first := w.first[r.slot]
 	if first == 0 {
 		w.first[r.slot], r.before, r.after = r.self, r.self, 0
@@ -277,6 +279,8 @@ func (rs *records) turn(now Time, ended func(r *record)) {
 	looks := turnLooksMax
 	for _, w := range [...]*wheel{&rs.tokens, &rs.rest} {
 		end := now / w.stepMs
+		// When it stood still for longer, it is enough to look at each slot once.
+		w.turned = max(w.turned, end-wheelSlots)
 		for ; w.turned < end && w.n > 0; w.turned++ {
 			// What is not due yet is put behind, and met again in its time.
 			for n := w.first[w.turned%wheelSlots]; n != 0; n = w.first[w.turned%wheelSlots] {
@@ -292,9 +296,11 @@ func (rs *records) turn(now Time, ended func(r *record)) {
 					rs.unchain(r)
 					continue
 				}
-				w.turned++
-				rs.file(r, now)
-				w.turned--
+				if r.isOut = r.grant.counted; rs.wheelOf(r) == w {
+					rs.place(w, r, w.turned+1)
+				} else {
+					rs.file(r, now)
+				}
 			}
 		}
 		if w.n == 0 {
