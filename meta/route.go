@@ -11,6 +11,7 @@ type Route struct {
 	Known bool   // P has an epoch
 	Epoch uint64 // of the client's map
 	Copy  bool   // a copy will do
+	Plain bool   // it was a get somewhere else: nobody is to be asked for a new value
 
 	// Of L, where a copy is told something: it is the Sequence-th thing of the
 	// bucket in Stream.
@@ -23,15 +24,16 @@ type Route struct {
 	AsCopy bool   // the answer comes from a copy: it is stale, whatever it is
 }
 
-// parse reads "epoch[,c]". memcached takes P with any argument, so what cannot
-// be read is none.
+// parse reads "epoch", "epoch,c" or "epoch,g". memcached takes P with any
+// argument, so what cannot be read is none.
 func (t *Route) parse(arg []byte) {
 	number, mode, more := bytes.Cut(arg, []byte{','})
 	epoch, ok := ParseUint64(number)
-	if !ok || len(number) == 0 || more && string(mode) != "c" {
+	isCopy, isPlain := string(mode) == "c", string(mode) == "g"
+	if !ok || len(number) == 0 || more && !isCopy && !isPlain {
 		return
 	}
-	t.Known, t.Epoch, t.Copy = true, epoch, more
+	t.Known, t.Epoch, t.Copy, t.Plain = true, epoch, isCopy, isPlain
 }
 
 // parseNumber reads "stream.sequence" of L, which has other meanings elsewhere.
@@ -57,8 +59,11 @@ func (t *Route) appendTo(dst []byte) []byte {
 		return dst
 	}
 	dst = strconv.AppendUint(dst, t.Epoch, 10)
-	if t.Copy {
+	switch {
+	case t.Copy:
 		dst = append(dst, ",c"...)
+	case t.Plain:
+		dst = append(dst, ",g"...)
 	}
 	return dst
 }

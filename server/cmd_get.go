@@ -82,7 +82,7 @@ func (s *session) touch(w *worker) {
 // metaGet answers mg.
 func (s *session) metaGet(w *worker) {
 	r := &w.req
-	o := store.GetOptions{NoBump: r.Has.Has('u'), Observer: w.observer}
+	o := store.GetOptions{NoBump: r.Has.Has('u'), NoWin: r.Route.Plain, Observer: w.observer}
 	if r.Has&metaGetRare != 0 {
 		rareOptions(&o, r, w.now)
 	}

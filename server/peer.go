@@ -45,6 +45,9 @@ const (
 // errPeerRests says that a node is left alone for now.
 var errPeerRests = errors.New("server: the node did not answer of late")
 
+// errPeerLogin says that a node has -Y, and does not know us.
+var errPeerLogin = errors.New("server: unauthenticated")
+
 // rests reports whether p is left alone now.
 func (p *peer) rests() bool {
 	until := p.restUntil.Load()

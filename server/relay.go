@@ -317,7 +317,7 @@ func (x *relay) ask(value []byte) {
 	if !q.Has.Has('P') {
 		q.AddFlag('P')
 	}
-	q.Route = meta.Route{Known: true, Epoch: uint64(x.v.m.Epoch)}
+	q.Route = meta.Route{Known: true, Epoch: uint64(x.v.m.Epoch), Plain: r.Op == meta.OpGet && !r.Verb.Meta()}
 	x.call.Value = value
 }
 
@@ -382,6 +382,11 @@ func (n *node) answer(ctx context.Context, w *worker, x *relay) {
 	}
 	if err == nil && !n.follow(ctx, x) {
 		err = errPeerRests
+	}
+	if err == nil && x.call.Reply.Code.IsError() && meta.ErrorOf(x.call.Raw()) == meta.ErrUnauthenticated {
+		// That is about this node, and not about the client.
+		err = errPeerLogin
+		n.complain("another node does not let this one in: --peer-auth-file", x.to.Addr(), err)
 	}
 	switch {
 	case err != nil:

@@ -315,7 +315,7 @@ func (c *conn) dial() (net.Conn, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDial, err)
 	}
 	if cfg.TLS != nil {
-		t := tls.Client(nc, cfg.TLS)
+		t := tls.Client(nc, cfg.tlsFor())
 		if err := t.HandshakeContext(ctx); err != nil {
 			_ = nc.Close()
 			return nil, fmt.Errorf("%w: %s: %w", ErrDial, cfg.Addr, err)
@@ -329,6 +329,17 @@ func (c *conn) dial() (net.Conn, error) {
 		}
 	}
 	return nc, nil
+}
+
+// tlsFor is TLS, with the name that the peer's certificate is to have.
+func (c *Config) tlsFor() *tls.Config {
+	host, _, err := net.SplitHostPort(c.Addr)
+	if err != nil || c.TLS.ServerName != "" {
+		return c.TLS
+	}
+	t := c.TLS.Clone()
+	t.ServerName = host
+	return t
 }
 
 // login says who we are to a server with -Y.
