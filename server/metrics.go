@@ -26,6 +26,10 @@ func (s *Server) metricsText(sn *fullSnapshot) []byte {
 	e.pages(sn)
 	e.latencies(sn)
 	e.freshness(sn)
+	e.hot(&s.hot)
+	if s.node != nil {
+		e.cluster(s.node)
+	}
 	if s.cfg.TLS.Enabled {
 		e.tls(sn)
 	}

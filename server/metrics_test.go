@@ -388,7 +388,7 @@ func TestMetricsDocumented(t *testing.T) {
 		docs[m[1]] = doc{m[2], strings.Join(labels, " ")}
 	}
 
-	_, addr, url := startAdmin(t, Config{MemoryMB: 8, TenantDelimiter: ':',
+	_, addr, url := startAdmin(t, Config{MemoryMB: 8, TenantDelimiter: ':', Cluster: ClusterConfig{NodeID: "n0", HasStore: true},
 		TLS: newTestCA(t, "ca").server(t), Listen: []string{"notls:127.0.0.1:0"}})
 	talk(t, dial(t, addr), traffic())
 	sc := parseMetrics(t, get(t, url+"/metrics", 200))

@@ -450,58 +450,6 @@ func (s *session) configCommand(w *worker) {
 	}
 }
 
-// appendClusterStats answers stats cluster.
-func (s *Server) appendClusterStats(dst []byte) []byte {
-	l := statLines(dst)
-	n := s.node
-	v := n.now.Load()
-	l.text("node_id", n.cfg.NodeID)
-	if v != nil {
-		owned, copies := 0, 0
-		for _, r := range v.roles {
-			switch r {
-			case roleOwner:
-				owned++
-			case roleCopy:
-				copies++
-			}
-		}
-		l.text("cluster", v.m.Cluster)
-		l.text("epoch", v.m.Epoch.String())
-		l.num("epoch_number", uint64(v.m.Epoch))
-		l.text("digest", v.digest.String())
-		l.num("node_set", uint64(v.m.NodeSet))
-		l.num("nodes", uint64(len(v.m.Nodes)))
-		l.yes("member", v.member)
-		l.num("buckets_owned", uint64(owned))
-		l.num("buckets_copied", uint64(copies))
-	}
-	l.yes("confirmed", n.confirmed.Load())
-	l.num("newer_epoch_seen", n.newer.Load())
-	l.yes("conflict", n.conflict.Load() != nil)
-	l.num("conflicts", n.conflictSeen.Load())
-	l.num("maps_applied", n.applied.Load())
-	l.num("buckets_hidden", n.hidden.Load())
-	l.num("relayed", n.relayed.Load())
-	l.num("relay_failures", n.relayFailed.Load())
-	l.num("moved", n.moved.Load())
-	l.num("copy_reads", n.copyReads.Load())
-	l.yes("plain_values_withheld", n.withheld.Load())
-	l.num("store_behind", n.storeBehind.Load())
-	l.num("maps_not_kept", n.unkept.Load())
-	l.num("split_refusals", n.splitRefused.Load())
-	has, wants := n.budget.figures()
-	l.num("share_foreground", uint64(has.foreground))
-	l.num("share_background", uint64(has.background))
-	l.num("share_foreground_next", uint64(wants.foreground))
-	l.num("share_background_next", uint64(wants.background))
-	l.num("copies_sent", n.copies.sent.Load())
-	l.num("copies_unsent", n.copies.unsent.Load())
-	l.num("copies_received", n.copies.got.Load())
-	l.num("copy_gaps", n.copies.gaps.Load())
-	return append(l, statsEnd...)
-}
-
 // firstCAS is where CAS numbers begin. Those of a node begin at UTC ms times
 // 2^20, so that no owner of a bucket repeats those of an earlier one.
 func (s *Server) firstCAS() uint64 {
