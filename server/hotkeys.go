@@ -189,6 +189,11 @@ func (c *hotCount) sure() (r uint32) { return c.reads - min(c.over, c.reads) }
 func (h *hotKeys) merge(now time.Time, m *bucket.Map) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.mergeLocked(now, m)
+}
+
+// mergeLocked is merge with h.mu held.
+func (h *hotKeys) mergeLocked(now time.Time, m *bucket.Map) {
 	seconds := now.Sub(h.merged).Seconds()
 	if seconds <= 0 {
 		return
