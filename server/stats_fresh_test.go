@@ -33,7 +33,7 @@ func TestFreshFigures(t *testing.T) {
 	c.want("md f Y9", "HD")
 	c.want("md "+"f"+" G"+c.lookup("f G500").token, "HD")
 	g := c.lookup("g G500").token
-	c.want(fmt.Sprintf("ms g 0 MN G%s Y0 A%d", g, c.in(2000)), "HD", "")
+	c.want(fmt.Sprintf("ms g 0 MN G%s Y0 A%d", g, c.in(60_000)), "HD", "")
 	c.want("mg g G500", "EN e y0")
 	c.want("set only:x 0 0 1", "NOT_STORED", "x")
 	c.want("md near:x I Y5", "HD")
