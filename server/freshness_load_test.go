@@ -194,6 +194,9 @@ func TestFreshnessRandomKeysAreBounded(t *testing.T) {
 // under way as before, and then fewer, where without it there would be as many as
 // it can queue; and when it is well again, there are more.
 func TestFreshnessAdapt(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one request after the other: there is nothing for the race detector")
+	}
 	run := func(adapt bool) (before, slow, after int) {
 		clock := newTestClock()
 		_, addr := startServer(t, Config{Clock: clock.Now, Fresh: FreshConfig{Adapt: adapt}})
@@ -252,6 +255,9 @@ func TestFreshnessAdapt(t *testing.T) {
 // fill, most are refreshed before they are due, some fill times ahead, each by one
 // caller; none where the background budget has nothing left, or beta is 0.
 func TestFreshnessEarlyRefresh(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one request after the other: there is nothing for the race detector")
+	}
 	const items, delta, step = 300, 100, 10
 	run := func(c FreshConfig) (leads []int64, all int) {
 		c.Seed = 7
