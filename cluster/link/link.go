@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -414,6 +415,13 @@ func (c *conn) flush() {
 	c.mu.Lock()
 	for c.ready && !c.writing && len(c.out) > 0 && c.err == nil {
 		c.writing = true
+		if c.queue.n > 1 {
+			// Others are at work, and may be about to ask for something: it goes
+			// along in the same write, which is most of what a request costs.
+			c.mu.Unlock()
+			runtime.Gosched()
+			c.mu.Lock()
+		}
 		out := c.out
 		c.out, c.spare = c.spare[:0], nil
 		nc := c.nc
