@@ -233,6 +233,9 @@ func (c *Client) heed(q *request, a *answer, v *view) error {
 	if r.Fresh.Epoch > v.epoch {
 		c.hinted(hint{r.Fresh.Epoch, a.n})
 	}
+	if r.Fresh.Copies > 0 {
+		c.hot.hint(q.key, int(r.Fresh.Copies), time.Now())
+	}
 	if !r.Code.IsError() && r.Code != meta.CodeText {
 		return nil
 	}
@@ -246,7 +249,14 @@ func serverError(addr string, r *meta.Reply) error {
 	if r.Code == meta.CodeClientError && string(r.Text) == notANumber {
 		return ErrNotANumber
 	}
+	if r.Code == meta.CodeServerError && string(r.Text) == keyIsSplit {
+		return ErrSplit // by a map that we have not got yet
+	}
 	return &ServerError{addr, r.Code, string(r.Text)}
 }
 
-const notANumber = "cannot increment or decrement non-numeric value"
+// Lines of servers that have errors of their own here.
+const (
+	notANumber = "cannot increment or decrement non-numeric value"
+	keyIsSplit = "key is split"
+)

@@ -42,6 +42,8 @@ type Client struct {
 	offers    atomic.Int64 // values on their way to other places of split keys
 	retry     retries      // notices that were not heard
 	numbers   [bucket.Count]atomic.Uint64
+	prefixes  prefixTable
+	hot       hot
 	idHash    uint64 // of Options.ClientID
 }
 
@@ -67,7 +69,9 @@ func New(o Options) (*Client, error) {
 		longest = max(longest, longest-c.opt.Near.Life+o.Policies[i].Near)
 	}
 	c.floors = newFloors(longest, time.Now, func() { c.near.dropAll() })
-	c.near = newNearCache(&c.opt.Near, c.floors, c.run, func(string, *nearEntry) {})
+	c.near = newNearCache(&c.opt.Near, c.floors, c.run, func(key string, e *nearEntry) {
+		c.hot.hid(key, uint64(e.hidden.Load()))
+	})
 	if len(o.Servers) > 0 {
 		c.adoptRing(o.Servers, o.Ring)
 		c.tried()

@@ -37,27 +37,35 @@ func (c *Client) seconds(ttl time.Duration) int64 {
 // and neither is an error.
 func (c *Client) Get(ctx context.Context, key string) Result {
 	if e, ok := c.near.get(key, 0, c.opt.Now().UnixMilli()); ok {
-		c.near.hits.Add(1)
 		return e.Result
 	}
+	begin := time.Now()
+	near := c.opt.Near.Gets || c.hot.some.Load() && c.hot.is(key, begin)
 	var m mark
-	if c.opt.Near.Gets {
+	if near {
 		m = c.floors.mark()
 	}
 	place, s := c.place(ctx, key)
-	q := newRequest(meta.OpGet, meta.VerbMetaGet, place, "vfc")
-	r := c.read(ctx, &q)
-	if r.Found() && c.behind(s, place, r.Version) {
-		return Result{}
+	r, ok := c.readCopy(ctx, key, place, 0)
+	if !ok {
+		q := newRequest(meta.OpGet, meta.VerbMetaGet, place, "vfc")
+		r = c.read(ctx, &q)
 	}
-	if c.opt.Near.Gets {
+	if r.Found() && c.behind(s, place, r.Version) {
+		r = Result{}
+	}
+	if near {
 		c.keep(key, r, m)
 	}
+	c.prefixes.of(key).read(&r, time.Since(begin))
 	return r
 }
 
 // GetAndTouch reads a key and gives its item a new TTL.
 func (c *Client) GetAndTouch(ctx context.Context, key string, ttl time.Duration) Result {
+	if c.isSplit(ctx, key) {
+		return unavailable(ErrSplit)
+	}
 	q := newRequest(meta.OpGet, meta.VerbMetaGet, key, "vfcT")
 	q.TTL = c.seconds(ttl)
 	return c.read(ctx, &q)
@@ -225,6 +233,9 @@ func (c *Client) Delete(ctx context.Context, key string) error {
 
 // Touch gives an item a new TTL: ErrMiss if there is none.
 func (c *Client) Touch(ctx context.Context, key string, ttl time.Duration) error {
+	if c.isSplit(ctx, key) {
+		return ErrSplit
+	}
 	q := newRequest(meta.OpGet, meta.VerbMetaGet, key, "T")
 	q.TTL, q.again = c.seconds(ttl), true
 	return c.write(ctx, &q)

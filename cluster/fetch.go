@@ -88,10 +88,22 @@ func (c *Client) Fetch(ctx context.Context, key string, load Loader, options ...
 		min = max(min, o.min)
 	}
 	if e, ok := c.near.get(key, min, c.opt.Now().UnixMilli()); ok {
-		c.near.hits.Add(1)
 		return e.Result
 	}
-	return c.fetch(ctx, key, load, min)
+	begin := time.Now()
+	var r Result
+	switch roll := &c.opt.Rollout; {
+	case !roll.rolling():
+		r = c.fetch(ctx, key, load, min)
+	case !roll.through(key):
+		r = c.fetchRound(ctx, key, load)
+	case roll.Shadow:
+		r = c.fetchShadow(ctx, key, load)
+	default:
+		r = c.fetch(ctx, key, load, min)
+	}
+	c.prefixes.of(key).read(&r, time.Since(begin))
+	return r
 }
 
 // flightTries is how many flights one Fetch joins: the first may end with what
@@ -101,6 +113,12 @@ const flightTries = 4
 // fetch is Fetch without the near cache.
 func (c *Client) fetch(ctx context.Context, key string, load Loader, min uint64) Result {
 	deadline := time.Now().Add(c.opt.Fetch.Wait)
+	if c.hot.some.Load() {
+		place, _ := c.place(ctx, key)
+		if r, ok := c.readCopy(ctx, key, place, max(min, c.floors.of(key))); ok {
+			return r
+		}
+	}
 	var r Result
 	for range flightTries {
 		fl, lead := c.flights.join(key)
@@ -215,7 +233,10 @@ func (c *Client) look(ctx context.Context, key string, least uint64) LookedUp {
 
 // keep puts what the cache had into the near cache.
 func (c *Client) keep(key string, r Result, m mark) {
-	c.near.put(key, r, c.nearLife(c.policy(key)), m, c.opt.Now().UnixMilli())
+	if c.near.cache == nil || c.opt.Rollout.Shadow {
+		return
+	}
+	c.near.put(key, r, c.nearLife(c.policy(key)), m, c.opt.Now().UnixMilli(), c.prefixes.of(key))
 }
 
 // loadFor loads under the grant of l, for those who wait for fl.
@@ -381,7 +402,7 @@ func (c *Client) loadDirectly(ctx context.Context, fl *flight, load Loader, m ma
 	c.counters.directLoads.Add(1)
 	if !c.start(func() {
 		ctx := context.WithoutCancel(ctx)
-		r := c.fromSource(ctx, fl, load, cause)
+		r := c.fromSource(ctx, fl.key, fl, load, cause)
 		c.keep(fl.key, r, m)
 		c.flights.end(fl, r, false)
 	}) {
@@ -390,10 +411,10 @@ func (c *Client) loadDirectly(ctx context.Context, fl *flight, load Loader, m ma
 }
 
 // fromSource is what the source has, past the cache, because of cause.
-func (c *Client) fromSource(ctx context.Context, fl *flight, load Loader, cause error) Result {
-	policy := c.policy(fl.key)
+func (c *Client) fromSource(ctx context.Context, key string, fl *flight, load Loader, cause error) Result {
+	policy := c.policy(key)
 	read := c.nowMillis()
-	got, err, late := c.call(ctx, fl, load, LoadRequest{Key: fl.key}, time.Now().Add(c.opt.Fetch.Grant), unavailable(cause))
+	got, err, late := c.call(ctx, fl, load, LoadRequest{Key: key}, time.Now().Add(c.opt.Fetch.Grant), unavailable(cause))
 	switch {
 	case late:
 		return unavailable(errors.Join(&LoadError{context.DeadlineExceeded}, cause))

@@ -160,7 +160,11 @@ func TestStampede(t *testing.T) {
 	servers(t, func(t *testing.T, addr string) {
 		s := newSource(1)
 		s.takes = 50 * time.Millisecond
-		stampede(t, addr, 200, s, func(r Result) {
+		clients := 200
+		if testing.Short() {
+			clients = 40
+		}
+		stampede(t, addr, clients, s, func(r Result) {
 			if r.Outcome != Hit || string(r.Value) != "v1" {
 				t.Errorf("got %v %q, %v", r.Outcome, r.Value, r.Cause)
 			}

@@ -104,6 +104,16 @@ func (c *Client) Invalidate(ctx context.Context, key string, version uint64) Inv
 	return n
 }
 
+// InvalidateSince is Invalidate for a change that was committed at a moment: how
+// long it took until all had heard is in Stats.
+func (c *Client) InvalidateSince(ctx context.Context, key string, version uint64, committed time.Time) Invalidation {
+	n := c.Invalidate(ctx, key, version)
+	if n.Err() == nil {
+		c.prefixes.of(key).lag.add(c.opt.Now().Sub(committed))
+	}
+	return n
+}
+
 // notice is a notice to one place.
 type notice struct {
 	key     string

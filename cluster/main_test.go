@@ -29,9 +29,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, fromTheStart) }
 // leakless fails a test that leaves a goroutine behind.
 func leakless(t testing.TB) {
 	if _, twice := leaklessTests.LoadOrStore(t.Name(), true); !twice {
+		before := goleak.IgnoreCurrent()
 		t.Cleanup(func() {
 			leaklessTests.Delete(t.Name())
-			goleak.VerifyNone(t, fromTheStart, goleak.IgnoreTopFunction("testing.(*T).Run"))
+			goleak.VerifyNone(t, before)
 		})
 	}
 }

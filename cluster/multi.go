@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/quarrycache/quarry/cluster/link"
 	"github.com/quarrycache/quarry/meta"
 )
@@ -24,9 +25,12 @@ func (c *Client) GetMulti(ctx context.Context, keys []string) map[string]Result 
 		if _, twice := results[key]; twice {
 			continue
 		}
+		if e, ok := c.near.get(key, 0, c.opt.Now().UnixMilli()); ok {
+			results[key] = e.Result
+			continue
+		}
 		results[key] = Result{}
-		list = append(list, multiKey{})
-		list[len(list)-1].init(key)
+		list = append(list, c.multiKey(ctx, key))
 		if len(list) == multiBatch {
 			c.getBatch(ctx, list, results)
 			list = list[:0]
@@ -40,7 +44,9 @@ func (c *Client) GetMulti(ctx context.Context, keys []string) map[string]Result 
 
 // multiKey is one key of a GetMulti.
 type multiKey struct {
-	key   string
+	name  string // the key
+	key   string // that it is asked for by: one of the places of a split key
+	split *split
 	hash  uint64
 	place place
 	to    *node      // that is asked
@@ -48,9 +54,9 @@ type multiKey struct {
 	err   error      // why there is no answer; nil when the key has moved
 }
 
-func (k *multiKey) init(key string) {
-	q := newRequest(meta.OpGet, meta.VerbMetaGet, key, "")
-	*k = multiKey{key: key, hash: q.hash}
+func (c *Client) multiKey(ctx context.Context, name string) multiKey {
+	key, s := c.place(ctx, name)
+	return multiKey{name: name, key: key, split: s, hash: xxhash.Sum64String(key)}
 }
 
 // request is the request for the key.
@@ -71,7 +77,7 @@ func (c *Client) getBatch(ctx context.Context, list []multiKey, results map[stri
 	v, err := c.current(ctx)
 	if err != nil {
 		for i := range list {
-			results[list[i].key] = unavailable(err)
+			results[list[i].name] = unavailable(err)
 		}
 		return
 	}
@@ -92,11 +98,13 @@ func (c *Client) getBatch(ctx context.Context, list []multiKey, results map[stri
 		k := &list[i]
 		if k.err == nil && ctx.Err() == nil {
 			q := k.request(v)
-			results[k.key] = c.read(ctx, &q)
-			continue
+			results[k.name] = c.read(ctx, &q)
+		} else {
+			fill(&k.err, ErrMoved)
+			results[k.name] = unavailable(k.err)
 		}
-		fill(&k.err, ErrMoved)
-		results[k.key] = unavailable(k.err)
+		r := results[k.name]
+		c.prefixes.of(k.name).read(&r, time.Since(begin))
 	}
 }
 
@@ -120,6 +128,7 @@ func (k *multiKey) elsewhere(v *view) {
 // round asks for all keys, each node for its keys in one go, and returns those
 // that have no result yet, at the front of list.
 func (c *Client) round(ctx context.Context, v *view, list []multiKey, deadline time.Time, results map[string]Result) []multiKey {
+	begin := time.Now()
 	slices.SortFunc(list, func(a, b multiKey) int { return compareNodes(a.to, b.to) })
 	for from := 0; from < len(list); {
 		upTo := from + 1
@@ -145,7 +154,7 @@ func (c *Client) round(ctx context.Context, v *view, list []multiKey, deadline t
 		if err != nil {
 			failed = k.to
 		}
-		if !c.readOne(v, k, mine, err, results) {
+		if !c.readOne(v, begin, k, mine, err, results) {
 			list[left] = *k
 			left++
 		}
@@ -186,7 +195,7 @@ func (c *Client) sendAll(v *view, keys []multiKey) {
 }
 
 // readOne makes the answer for a key a result. It is false if there is none.
-func (c *Client) readOne(v *view, k *multiKey, mine bool, err error, results map[string]Result) bool {
+func (c *Client) readOne(v *view, begin time.Time, k *multiKey, mine bool, err error, results map[string]Result) bool {
 	a := answer{Call: k.call, n: k.to, copy: k.to != k.place.owner, cause: k.err}
 	k.call = nil
 	if err != nil {
@@ -211,7 +220,12 @@ func (c *Client) readOne(v *view, k *multiKey, mine bool, err error, results map
 	if a.Reply.Fresh.Epoch > v.epoch {
 		c.hinted(hint{a.Reply.Fresh.Epoch, k.to})
 	}
-	results[k.key] = c.result(&a)
+	r := c.result(&a)
+	if r.Found() && c.behind(k.split, k.key, r.Version) {
+		r = Result{}
+	}
+	results[k.name] = r
+	c.prefixes.of(k.name).read(&r, time.Since(begin))
 	return true
 }
 

@@ -13,14 +13,13 @@ type nearCache struct {
 	cache  *otter.Cache[string, *nearEntry] // nil: there is none
 	floors *floors
 	life   time.Duration
-
-	hits, stored atomic.Uint64
 }
 
 type nearEntry struct {
 	Result
-	until  int64 // ms of Unix time
-	hidden atomic.Uint32
+	until  int64         // ms of Unix time
+	hidden atomic.Uint32 // reads that it has answered
+	stats  *prefixCounters
 }
 
 // nearEntryBytes is what an entry takes beside its key and value, about.
@@ -52,22 +51,22 @@ func (n *nearCache) get(key string, min uint64, nowMillis int64) (*nearEntry, bo
 		return nil, false
 	}
 	e.hidden.Add(1)
+	e.stats.near.Add(1)
 	return e, true
 }
 
 // put keeps a result, for life at most, if nothing newer is known. begun is when
 // it was asked for.
-func (n *nearCache) put(key string, r Result, life time.Duration, begun mark, nowMillis int64) {
+func (n *nearCache) put(key string, r Result, life time.Duration, begun mark, nowMillis int64, stats *prefixCounters) {
 	if n.cache == nil || life <= 0 || r.Outcome != Hit && r.Outcome != Negative {
 		return
 	}
-	e := &nearEntry{Result: r, until: nowMillis + life.Milliseconds()}
+	e := &nearEntry{Result: r, until: nowMillis + life.Milliseconds(), stats: stats}
 	e.From, e.CAS, e.Cause = FromNear, 0, nil
 	if r.Hard != 0 {
 		e.until = min(e.until, int64(r.Hard))
 	}
 	n.cache.Set(key, e)
-	n.stored.Add(1)
 	// A notice of this process raises the floor first and then drops the
 	// entry: it cannot have missed this one on both sides.
 	if !n.floors.allow(key, r.Version, begun) {

@@ -41,6 +41,8 @@ type Options struct {
 	Fetch    FetchOptions
 	Policies []Policy // the first whose prefix a key has is used
 
+	Rollout Rollout
+
 	// ClientID is who this client is: it decides which place of a split key
 	// the client reads. It should be the same after a restart. By chance
 	ClientID    string
@@ -91,6 +93,7 @@ func (o Options) withDefaults() Options {
 	fill(&o.MapGap, defaultMapGap)
 	o.Near.setDefaults()
 	o.Fetch.setDefaults()
+	fill(&o.Rollout.Budget, o.Fetch.Budget)
 	if o.ClientID == "" {
 		o.ClientID = rand.Text()
 	}
@@ -126,7 +129,7 @@ func (o *Options) Validate() error {
 	case strings.ContainsAny(o.User+o.Password, "\r\n"):
 		return errors.New("cluster: Options.User or Password has a line end in it")
 	}
-	if err := errors.Join(d.Near.validate(), d.Fetch.validate(), validatePolicies(o.Policies)); err != nil {
+	if err := errors.Join(d.Near.validate(), d.Fetch.validate(), validatePolicies(o.Policies), o.Rollout.validate()); err != nil {
 		return err
 	}
 	seen := make(map[string]bool)

@@ -66,6 +66,8 @@ func (c *Client) keepFresh() {
 		c.fetched = time.Now()
 		c.mapErr.Store(&err)
 		c.tried()
+		c.report()
+		c.hot.decay()
 		next := c.opt.MapPoll
 		if err != nil {
 			c.counters.mapFailures.Add(1)

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync/atomic"
@@ -203,15 +202,4 @@ func (c *Client) FillSplit(ctx context.Context, key string, n int) (filled int, 
 		all = append(all, err)
 	}
 	return filled, errors.Join(all...)
-}
-
-// SplitInto is into how many places a key is to be split that is read so often,
-// where a node can serve so many reads: with a quarter to spare.
-func SplitInto(readsPerSecond, nodeReadsPerSecond float64) int {
-	const headroom = 1.25
-	if readsPerSecond <= 0 || nodeReadsPerSecond <= 0 {
-		return 1
-	}
-	n := readsPerSecond * headroom / nodeReadsPerSecond
-	return min(int(math.Ceil(n)), bucket.SplitMax)
 }

@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+	"github.com/quarrycache/quarry/server"
+)
+
+// TestNearAllocatesNothing: a Get, and a Fetch, that the near cache answers.
+func TestNearAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	c := newClient(t, Options{Servers: []string{startServer(t, server.Config{})}, Near: NearOptions{Life: time.Hour}})
+	s := newSource(1)
+	load := s.load
+	c.Fetch(bg, "k", load)
+	if n := testing.AllocsPerRun(1000, func() {
+		if r := c.Get(bg, "k"); r.From != FromNear {
+			t.Fatalf("got %v from %v", r.Outcome, r.From)
+		}
+	}); n != 0 {
+		t.Errorf("Get: %v allocations, want none", n)
+	}
+	if n := testing.AllocsPerRun(1000, func() { c.Fetch(bg, "k", load) }); n != 0 {
+		t.Errorf("Fetch: %v allocations, want none", n)
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	addr := startServer(b, server.Config{})
+	b.Run("near", func(b *testing.B) {
+		c := newClient(b, Options{Servers: []string{addr}, Near: NearOptions{Life: time.Hour}})
+		c.Fetch(bg, "k", newSource(1).load)
+		b.ReportAllocs()
+		for b.Loop() {
+			c.Get(bg, "k")
+		}
+	})
+	b.Run("loopback", func(b *testing.B) {
+		c := newClient(b, Options{Servers: []string{addr}})
+		if err := c.Set(bg, &Item{Key: "k100", Value: make([]byte, 100)}); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			c.Get(bg, "k100")
+		}
+	})
+}
+
+func BenchmarkMulti(b *testing.B) {
+	ns := startNodes(b, 3, 0)
+	c := newClient(b, Options{Seeds: ns.addrs})
+	var keys []string
+	for i := range 100 {
+		keys = append(keys, fmt.Sprint("key", i))
+		if err := c.Set(bg, &Item{Key: keys[i], Value: make([]byte, 100)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := c.GetMulti(bg, keys); len(got) != len(keys) {
+			b.Fatal(len(got))
+		}
+	}
+}
+
+// BenchmarkOf64 has 64 goroutines read over loopback, through this client and
+// through gomemcache, side by side: reads a second, and the 99th percentile.
+func BenchmarkOf64(b *testing.B) {
+	addr := startServer(b, server.Config{})
+	c := newClient(b, Options{Servers: []string{addr}})
+	if err := c.Set(bg, &Item{Key: "k", Value: make([]byte, 100)}); err != nil {
+		b.Fatal(err)
+	}
+	g := memcache.New(addr)
+	g.MaxIdleConns = 64
+	g.Timeout = 3 * time.Second
+	defer g.Close()
+	for _, client := range []struct {
+		name string
+		get  func() error
+	}{
+		{"quarry", func() error { r := c.Get(bg, "k"); return r.Err() }},
+		{"gomemcache", func() error { _, err := g.Get("k"); return err }},
+	} {
+		b.Run(client.name, func(b *testing.B) {
+			var mu sync.Mutex
+			var took []time.Duration
+			b.SetParallelism(64 / runtime.GOMAXPROCS(0))
+			b.RunParallel(func(pb *testing.PB) {
+				var mine []time.Duration
+				for pb.Next() {
+					begin := time.Now()
+					if err := client.get(); err != nil {
+						b.Error(err)
+					}
+					mine = append(mine, time.Since(begin))
+				}
+				mu.Lock()
+				took = append(took, mine...)
+				mu.Unlock()
+			})
+			slices.Sort(took)
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reads/s")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+		})
+	}
+}
