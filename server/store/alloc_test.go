@@ -42,6 +42,21 @@ func TestZeroAllocations(t *testing.T) {
 			}
 			now += 5000
 		},
+		"absence, minimum, revalidation, wait": func() {
+			deadlines := Deadlines{Hard: now + 1000, Soft: now + 1}
+			*fill = Fill{Kind: FillAbsent, HasToken: true, Token: granted(), Version: uint64(now), Deadlines: deadlines}
+			s.Set(keys[0], nil, &SetOptions{Fill: fill}, now)
+			*ask = Ask{Class: GrantStrong, Min: uint64(now) + 1}
+			s.Get(keys[0], &GetOptions{Ask: ask}, now, nil)
+			*fill = Fill{HasToken: true, Token: ask.Token, Version: uint64(now) + 1, Deadlines: deadlines}
+			s.Set(keys[0], value, &SetOptions{Fill: fill}, now)
+			*fill = Fill{Kind: FillRevalidate, HasToken: true, Token: granted(), Version: fill.Version, Deadlines: deadlines}
+			granted()
+			if res := s.Set(keys[0], nil, &SetOptions{Fill: fill}, now); res.Status != OK {
+				t.Fatalf("%+v", res)
+			}
+			now += 5000
+		},
 		"get hit":  func() { v.dst = dst; s.Get(keys[len(keys)-1], &GetOptions{}, noon, v) },
 		"get miss": func() { s.Get(next(), &GetOptions{}, noon, v) },
 		"set":      func() { s.Set(next(), value, &SetOptions{}, noon) },

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	cryptorand "crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -39,7 +40,7 @@ type FreshConfig struct {
 	EarlyBeta float64 // how early the server asks for a refresh before soft (XFetch). 1; negative is never
 
 	VersionRanges []VersionRange // how far a minimum version may be above what is known
-	GrantOnly     []string       // prefixes of keys that nothing is stored under without a grant
+	GrantOnly     []string       // prefixes of keys that nothing is set under without a grant or a version
 
 	Seed uint64 // of the random numbers, for tests; 0 is a random one
 }
@@ -113,6 +114,8 @@ func (c *FreshConfig) recordsFor(limit int64, shards int) int {
 type freshness struct {
 	cfg         FreshConfig
 	incarnation uint32 // of this start: random
+	recordsSeed uint64
+	noncesSeed  [32]byte
 	budget      budget
 	offset      atomic.Int64 // deadlines are judged at Time + offset
 	paused      atomic.Bool  // no grants, whoever asks
@@ -122,10 +125,15 @@ type freshness struct {
 // open begins with the defaults filled into c.
 func (f *freshness) open(c *FreshConfig) {
 	f.cfg = c.withDefaults()
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], f.cfg.Seed)
 	if f.cfg.Seed == 0 {
-		f.cfg.Seed = rand.Uint64() | 1
+		_, _ = cryptorand.Read(seed[:]) // it never fails
 	}
-	f.incarnation = uint32(rand.New(rand.NewPCG(f.cfg.Seed, 1)).Uint64())
+	// What is told of one of these numbers tells nothing of another.
+	r := rand.NewChaCha8(seed)
+	f.incarnation, f.recordsSeed = uint32(r.Uint64()), r.Uint64()
+	_, _ = r.Read(f.noncesSeed[:])
 	f.budget.foreground.max = f.cfg.RateForeground
 	f.budget.background.max = f.cfg.RateBackground
 	f.budget.inflightMax = f.cfg.InflightMax
@@ -139,10 +147,9 @@ func (f *freshness) open(c *FreshConfig) {
 func (f *freshness) newShard(s *Store, id int) (freshShard, error) {
 	retention := Time(f.cfg.RetentionMillis)
 	grantMax := Time(f.cfg.GrantMaxMillis)
-	records, err := newRecords(f.cfg.recordsFor(s.cfg.LimitBytes, s.cfg.Shards), retention, grantMax, f.cfg.Seed)
-	var seed [32]byte
-	binary.LittleEndian.PutUint64(seed[:], f.cfg.Seed)
-	binary.LittleEndian.PutUint64(seed[8:], uint64(id))
+	records, err := newRecords(f.cfg.recordsFor(s.cfg.LimitBytes, s.cfg.Shards), retention, grantMax, f.recordsSeed)
+	seed := f.noncesSeed
+	seed[0], seed[1] = seed[0]^byte(id), seed[1]^byte(id>>8)
 	return freshShard{
 		records: records,
 		random:  rand.New(rand.NewChaCha8(seed)),
