@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -199,7 +200,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.serving.Store(true)
 	s.tellStart()
-	s.log.Info("listening", "addresses", s.Addrs(), "memory_mb", s.cfg.MemoryMB,
+	s.log.Info("listening", "addresses", s.Addrs(), "memory_mb", s.cfg.MemoryMB, "gomaxprocs", runtime.GOMAXPROCS(0),
 		"loops", s.cfg.Threads, "shards", s.store.Shards(), "pid", os.Getpid())
 	if s.admin != nil {
 		s.log.Info("admin page", "url", "http://"+s.AdminAddr().String()+"/", "pprof", s.cfg.AdminPprof)

@@ -97,13 +97,15 @@ func TestNoAllocations(t *testing.T) {
 		p.sleep(60) // floors are known then
 		p.send(tc.setup)
 		in := []byte(tc.in)
+		in3 := []byte(strings.Repeat(tc.in, 3))
 		cut := len(in) / 2
 		for _, way := range []struct {
 			name string
 			run  func()
 		}{
 			{"whole", func() { p.run(in) }},
-			{"pipelined", func() { p.run(in); p.run(in) }},
+			{"again", func() { p.run(in); p.run(in) }},
+			{"pipelined", func() { p.run(in3) }},
 			{"in parts", func() { p.run(in[:cut]); p.run(in[cut:]) }},
 		} {
 			way.run()
