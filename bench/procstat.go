@@ -17,7 +17,8 @@ const tick = 10 * time.Millisecond
 
 // procUse is what a process has used.
 type procUse struct {
-	user, system time.Duration // CPU time of all its threads, ended ones too
+	user, system time.Duration // CPU time of all its threads, ended ones too, in ticks
+	cpu          time.Duration // of its threads that live, to the nanosecond; user and system where the kernel does not tell
 	rssBytes     uint64        // memory resident now
 }
 
@@ -44,6 +45,9 @@ func readProcUse(root string, pid int) (procUse, error) {
 		return procUse{}, fmt.Errorf("bench: process %d: %w", pid, err)
 	}
 	use := procUse{user: time.Duration(user) * tick, system: time.Duration(system) * tick}
+	if use.cpu = threadsCPU(dir); use.cpu == 0 {
+		use.cpu = use.user + use.system
+	}
 	if _, after, ok := bytes.Cut(status, []byte("\nVmRSS:")); ok { // a zombie has none
 		words := bytes.Fields(after)
 		kib, err := strconv.ParseUint(string(words[0]), 10, 50)
@@ -53,6 +57,25 @@ func readProcUse(root string, pid int) (procUse, error) {
 		use.rssBytes = kib << 10
 	}
 	return use, nil
+}
+
+// threadsCPU is what the threads of the process at dir have used, 0 where the
+// kernel keeps no such statistics.
+func threadsCPU(dir string) (sum time.Duration) {
+	stats, _ := filepath.Glob(filepath.Join(dir, "task", "*", "schedstat")) // the pattern is good
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		running, _, _ := bytes.Cut(stat, []byte(" "))
+		ns, err := strconv.ParseInt(string(running), 10, 64)
+		if err != nil {
+			return 0
+		}
+		sum += time.Duration(ns)
+	}
+	return sum
 }
 
 // ownCPU is the CPU time that this process has used.

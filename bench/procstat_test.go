@@ -15,8 +15,8 @@ func TestReadProcUse(t *testing.T) {
 		want               procUse
 		fails              bool
 	}{
-		{"running", stat, status, procUse{user: 12340 * time.Millisecond, system: 5670 * time.Millisecond, rssBytes: 2 << 20}, false},
-		{"zombie", stat, "Name:\ta\n", procUse{user: 12340 * time.Millisecond, system: 5670 * time.Millisecond}, false},
+		{"running", stat, status, procUse{user: 12340 * time.Millisecond, system: 5670 * time.Millisecond, cpu: 18010 * time.Millisecond, rssBytes: 2 << 20}, false},
+		{"zombie", stat, "Name:\ta\n", procUse{user: 12340 * time.Millisecond, system: 5670 * time.Millisecond, cpu: 18010 * time.Millisecond}, false},
 		{"short", "42 (a) S 1 2\n", status, procUse{}, true},
 		{"no number", "42 (a) S 1 2 3 4 -1 4194560 100 0 0 0 x 567 8 9\n", status, procUse{}, true},
 	} {
@@ -34,6 +34,13 @@ func TestReadProcUse(t *testing.T) {
 		if got != c.want || (err != nil) != c.fails {
 			t.Errorf("%s: got %+v, %v, want %+v", c.name, got, err, c.want)
 		}
+	}
+	if threadsCPU(t.TempDir()) != 0 {
+		t.Error("CPU time of no process")
+	}
+	own, err := readProcUse("/proc", os.Getpid())
+	if err != nil || own.cpu <= 0 {
+		t.Errorf("own use: %+v, %v", own, err)
 	}
 	if _, err := readProcUse(t.TempDir(), 42); err == nil {
 		t.Error("no such process: got no error")

@@ -74,7 +74,7 @@ type ServerUse struct {
 	PID            int     `json:"pid"`
 	UserUSPerOp    float64 `json:"user_us_per_op"`
 	SystemUSPerOp  float64 `json:"system_us_per_op"`
-	CPUUSPerOp     float64 `json:"cpu_us_per_op"` // both
+	CPUUSPerOp     float64 `json:"cpu_us_per_op"` // both, measured finer
 	CPU            float64 `json:"cpu"`           // in cores
 	RSSBeforeBytes uint64  `json:"rss_before_bytes"`
 	RSSAfterBytes  uint64  `json:"rss_after_bytes"`
@@ -145,8 +145,8 @@ func serverUse(pid int, from, to procUse, seconds, operations float64) *ServerUs
 		PID:           pid,
 		UserUSPerOp:   ratio(user*1e6, operations),
 		SystemUSPerOp: ratio(system*1e6, operations),
-		CPUUSPerOp:    ratio((user+system)*1e6, operations),
-		CPU:           ratio(user+system, seconds),
+		CPUUSPerOp:    ratio((to.cpu-from.cpu).Seconds()*1e6, operations),
+		CPU:           ratio((to.cpu - from.cpu).Seconds(), seconds),
 		RSSAfterBytes: to.rssBytes,
 	}
 }
