@@ -133,8 +133,8 @@ type node struct {
 	budget share // of the reads of the source
 
 	obeying sync.Mutex // from a look at what follows to what the store is told
-	// confirmed: the map store, or a majority of the others, know of no newer
-	// map than ours. Without that there are no grants.
+	// confirmed: the map store, or a majority of the nodes with this one among
+	// them, know of no newer map than ours. Without that there are no grants.
 	confirmed atomic.Bool
 	newer     atomic.Uint64 // an epoch above ours that was seen; 0 none
 	conflict  atomic.Pointer[conflict]
@@ -235,7 +235,7 @@ func (s *Server) ApplyMap(m *bucket.Map) error {
 			"store", m.Epoch, "node", v.m.Epoch)
 		return nil
 	}
-	n.confirm()
+	n.confirm("the map store")
 	return nil
 }
 
@@ -349,10 +349,10 @@ func (n *node) differs(v *view, other *bucket.Map) {
 	}
 }
 
-// confirm says that nobody who must know knows of a newer map.
-func (n *node) confirm() {
+// confirm says that who must know, by, knows of no newer map.
+func (n *node) confirm(by string) {
 	if !n.confirmed.Swap(true) {
-		n.srv.log.Info("the map is confirmed: grants are given")
+		n.srv.log.Info("the map is confirmed: grants are given", "by", by)
 		if n.withheld.Swap(false) {
 			n.srv.store.WithholdPlain(false)
 		}

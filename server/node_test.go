@@ -313,6 +313,58 @@ func TestClusterMapFromPeers(t *testing.T) {
 	}
 }
 
+// A write that is relayed by an old map follows MOVED to the new owner, also when
+// that is the very node that relays.
+func TestClusterRelayFollowsMoved(t *testing.T) {
+	for to := range 2 {
+		tc := startCluster(t, 3, 0, Config{Cluster: ClusterConfig{RelayTimeout: 10 * time.Second}})
+		key := tc.keyOf(2)
+		b := bucket.Of([]byte(key))
+		next := tc.m.Clone()
+		next.Epoch, next.Predecessor = tc.m.Epoch+1, tc.m.Digest()
+		next.Buckets[b].Owner, next.Buckets[b].Since = bucket.NodeIndex(to), next.Epoch
+		for _, s := range tc.nodes[1:] {
+			if err := s.ApplyMap(next); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := talkTo(t, tc.addrs[0], fmt.Sprintf("set %s 0 0 1\r\n1\r\nincr %s 4\r\nget %s\r\n", key, key, key))
+		if want := "STORED\r\n5\r\nVALUE " + key + " 0 1\r\n5\r\nEND\r\n"; got != want {
+			t.Errorf("to node %d: got %q, want %q", to, got, want)
+		}
+		if n := tc.nodes[to].snapshot(0).store.Total.Items; n != 1 {
+			t.Errorf("node %d has %d items, want 1", to, n)
+		}
+	}
+}
+
+// A node that is reached elsewhere from now on keeps what it has, and its
+// clients and the other nodes find it there.
+func TestClusterReaddress(t *testing.T) {
+	tc := startCluster(t, 2, 0, Config{Listen: []string{"127.0.0.1", "127.0.0.2"}})
+	key := tc.keyOf(1)
+	other := tc.nodes[1].Addrs()[1].String()
+	if got := talkTo(t, tc.addrs[0], fmt.Sprintf("set %s 0 0 1\r\nx\r\n", key)); got != "STORED\r\n" {
+		t.Fatal(got)
+	}
+	next, err := tc.m.Readdress(map[string]string{"n1": other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc.publish(t, next)
+	if got := talkTo(t, tc.addrs[0], fmt.Sprintf("get %s\r\n", key)); got != "VALUE "+key+" 0 1\r\nx\r\nEND\r\n" {
+		t.Errorf("through the other node: %q", got)
+	}
+	if got := talkTo(t, tc.addrs[0], fmt.Sprintf("mg %s P1\r\n", key)); !strings.HasSuffix(got, " "+other+"\r\n") {
+		t.Errorf("a client is told %q, want %s", got, other)
+	}
+	for i, s := range tc.nodes {
+		if n := s.node.hidden.Load(); n != 0 {
+			t.Errorf("node %d has hidden %d buckets", i, n)
+		}
+	}
+}
+
 // The owner is gone: reads miss, writes are told, in time.
 func TestClusterOwnerUnreachable(t *testing.T) {
 	tc := startCluster(t, 2, 0, Config{})

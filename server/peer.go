@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -202,9 +203,9 @@ func (n *node) compare(ctx context.Context) {
 	if behind == 0 {
 		n.budget.raise(n.srv.store)
 	}
-	// Half of the others and this node are a majority.
+	// Half of the others and this node are a majority of the nodes.
 	if !n.confirmed.Load() && n.newer.Load() == 0 && 2*agree >= len(others) && (len(others) > 0 || !n.cfg.HasStore) {
-		n.confirm()
+		n.confirm(fmt.Sprintf("%d of %d nodes", agree+1, len(v.m.Nodes)))
 	}
 }
 

@@ -38,7 +38,7 @@ func (v *view) shareOf() rates {
 		if n == 0 {
 			return 0
 		}
-		return max(v.m.Share(v.self, n), 1) // 0 is no limit
+		return max(v.m.Share(v.self, n), 1) // 0 is no limit, and a budget may be less than one for each node
 	}
 	if !v.member {
 		return rates{}

@@ -16,8 +16,8 @@
 //     and in other zones as far as there are zones enough.
 //  2. A bucket's since is at most the epoch, and becomes the epoch when its
 //     owner changes, or has to begin anew.
-//  3. The node-set revision rises when nodes join or leave, and only then
-//     unless maps in between are unknown.
+//  3. The node-set revision rises when nodes join, leave or are reached
+//     elsewhere, and only then unless maps in between are unknown.
 //  4. The predecessor's digest is in the map: one epoch, one map.
 //
 // The encodings are two: JSON in canonical order, for people and files, and a

@@ -98,16 +98,34 @@ type Budget struct {
 	DirectLoads int `json:"direct_loads,omitempty"` // loads a second of all clients past the cache
 }
 
-// Share is the part of n, a budget, that node i has: that of the buckets that
-// it owns, rounded up so that no owner has nothing.
+// Share is the part of n, a budget, that node i has: that of the buckets that it
+// owns. Parts are rounded where they meet, so that they add up to n. Where that
+// would leave an owner without any, each has one first, if there are so many.
 func (m *Map) Share(i NodeIndex, n int) int {
-	owned := 0
-	for b := range m.Buckets {
-		if m.Buckets[b].Owner == i {
-			owned++
+	owned := m.Owned()
+	share := parts(owned, n)
+	owners, without := 0, false
+	for k, buckets := range owned {
+		if buckets > 0 {
+			owners++
+			without = without || share[k] == 0
 		}
 	}
-	return (n*owned + Count - 1) / Count
+	if without && owners <= n && owned[i] > 0 {
+		return 1 + parts(owned, n-owners)[i]
+	}
+	return share[i]
+}
+
+// parts are those of n in proportion to what is owned.
+func parts(owned []int, n int) []int {
+	list := make([]int, len(owned))
+	upTo := 0
+	for i, buckets := range owned {
+		list[i] = n*(upTo+buckets)/Count - n*upTo/Count
+		upTo += buckets
+	}
+	return list
 }
 
 // Bounds of a map.

@@ -438,6 +438,28 @@ func (s *Split) resize(n int, e Epoch) {
 	*s = Split{Key: s.Key, N: n, Former: former, Version: uint64(e)}
 }
 
+// Readdress is the map that follows m when nodes, by their ids, are reached
+// elsewhere. Nothing else changes: no bucket moves, and none begins anew.
+func (m *Map) Readdress(addrs map[string]string) (*Map, error) {
+	next := m.Clone()
+	next.Epoch, next.Predecessor = m.Epoch.Next(), m.Digest()
+	for id, addr := range addrs {
+		i, ok := next.NodeOf(id)
+		if !ok {
+			return nil, fmt.Errorf("bucket: there is no node %s", id)
+		}
+		next.Nodes[i].Addr = addr
+	}
+	if !next.nodeSetDiffers(m) {
+		return nil, errors.New("bucket: the nodes have these addresses already")
+	}
+	next.NodeSet++
+	if err := next.Validate(); err != nil {
+		return nil, err
+	}
+	return next, next.Follows(m)
+}
+
 // Settle drops what splits had before: the values there have passed their
 // longest life.
 func (m *Map) Settle() (*Map, error) {

@@ -223,6 +223,57 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
+// The parts of a budget add up to it, and no owner has nothing as long as there
+// is one for each.
+func TestShares(t *testing.T) {
+	uneven := plan(t, first(t, 5, 0, 0), Change{Weights: map[string]int{"n001": 1000, "n003": 7}})
+	for _, m := range []*Map{first(t, 1, 0, 0), first(t, 3, 0, 0), first(t, 16, 0, 0), uneven} {
+		owned := m.Owned()
+		for _, n := range []int{0, 1, 2, 5, 16, 100, 12_000, 20_000} {
+			sum := 0
+			for i := range m.Nodes {
+				share := m.Share(NodeIndex(i), n)
+				sum += share
+				if n >= len(m.Nodes) && share == 0 {
+					t.Errorf("%d nodes, %d: node %d has no part", len(m.Nodes), n, i)
+				}
+				if part := float64(n) * float64(owned[i]) / Count; math.Abs(float64(share)-part) > float64(len(m.Nodes)) {
+					t.Errorf("%d nodes, %d: node %d has %d, its buckets are %.1f", len(m.Nodes), n, i, share, part)
+				}
+			}
+			if sum != n {
+				t.Errorf("%d nodes: the parts of %d add up to %d", len(m.Nodes), n, sum)
+			}
+		}
+	}
+}
+
+// Addresses change, and nothing else does: not even a balance that is off is
+// restored.
+func TestReaddress(t *testing.T) {
+	m := first(t, 3, 0, 1)
+	m.Buckets[0].Owner, m.Buckets[0].Copies = m.Buckets[1].Owner, m.Buckets[1].Copies
+	next, err := m.Readdress(map[string]string{"n000": m.Nodes[1].Addr, "n001": m.Nodes[0].Addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b := range m.Buckets {
+		if !next.Buckets[b].equal(&m.Buckets[b]) {
+			t.Fatalf("bucket %d was %+v, is %+v", b, m.Buckets[b], next.Buckets[b])
+		}
+	}
+	if next.Epoch != m.Epoch.Next() || next.NodeSet != m.NodeSet+1 || next.Nodes[0].Addr != m.Nodes[1].Addr || next.Nodes[2] != m.Nodes[2] {
+		t.Errorf("got epoch %s, node set %d, nodes %+v", next.Epoch, next.NodeSet, next.Nodes)
+	}
+	for name, addrs := range map[string]map[string]string{
+		"nobody": {"x": "h:1"}, "no port": {"n000": "h"}, "another's": {"n000": m.Nodes[1].Addr}, "its own": {"n000": m.Nodes[0].Addr}, "none": nil,
+	} {
+		if _, err := m.Readdress(addrs); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
 // A split that shrinks remembers how far it went, until it is settled.
 func TestSplits(t *testing.T) {
 	m := first(t, 2, 0, 0)

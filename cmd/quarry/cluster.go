@@ -31,6 +31,9 @@ type clusterCommands struct {
 	Add       clusterAdd       `cmd:"" help:"Let nodes join."`
 	Remove    clusterRemove    `cmd:"" help:"Let nodes leave."`
 	SetWeight clusterSetWeight `cmd:"" help:"Change the weights of nodes."`
+
+	SetAddress clusterSetAddress `cmd:"" help:"Change the addresses under which nodes are reached. No bucket moves, and nothing is lost."`
+
 	Set       clusterSet       `cmd:"" help:"Change how many copies there are, and the budget."`
 	Rebalance clusterRebalance `cmd:"" help:"Restore the balance, and copies that are missing; publishes, too, what nodes know when the store is behind them."`
 	Split     clusterSplit     `cmd:"" help:"Split a key that is read too often for one node."`
@@ -78,12 +81,17 @@ var errNotPublished = errors.New("quarry: not published")
 
 // publish shows what plan does, asks, and publishes it.
 func (f *publishFlags) publish(ctx context.Context, k *kong.Kong, plan planFunc) error {
+	return f.publishAsking(ctx, k, f.mapOf, plan)
+}
+
+// publishAsking is publish where ask asks nodes for their maps.
+func (f *publishFlags) publishAsking(ctx context.Context, k *kong.Kong, ask control.Ask, plan planFunc) error {
 	store, err := f.open()
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	stock, err := control.Take(ctx, store, f.mapOf, control.Known{})
+	stock, err := control.Take(ctx, store, ask, control.Known{})
 	if err != nil {
 		return err
 	}
@@ -304,6 +312,28 @@ type clusterSetWeight struct {
 // Run changes weights.
 func (c *clusterSetWeight) Run(ctx context.Context, k *kong.Kong) error {
 	return c.publish(ctx, k, change(bucket.Change{Weights: c.Weight}))
+}
+
+// clusterSetAddress is quarry cluster set-address.
+type clusterSetAddress struct {
+	publishFlags
+	Address map[string]string `arg:"" help:"A node and its address: ID=HOST:PORT. The node listens there already, or will when it is started again."`
+}
+
+// Run changes addresses. A node that has moved already is asked where it is
+// now.
+func (c *clusterSetAddress) Run(ctx context.Context, k *kong.Kong) error {
+	ask := func(ctx context.Context, n bucket.Node) (*bucket.Map, error) {
+		if addr, ok := c.Address[n.ID]; ok {
+			moved := n
+			moved.Addr = addr
+			if m, err := c.mapOf(ctx, moved); err == nil {
+				return m, nil
+			}
+		}
+		return c.mapOf(ctx, n)
+	}
+	return c.publishAsking(ctx, k, ask, func(base *bucket.Map) (*bucket.Map, error) { return base.Readdress(c.Address) })
 }
 
 // clusterSet is quarry cluster set.

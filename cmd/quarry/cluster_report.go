@@ -178,6 +178,11 @@ func (p *planReport) write(w io.Writer) {
 // changes are those that are not in the table.
 func changes(base, next *bucket.Map) []string {
 	var lines []string
+	for _, n := range next.Nodes {
+		if i, ok := base.NodeOf(n.ID); ok && base.Nodes[i].Addr != n.Addr {
+			lines = append(lines, fmt.Sprintf("Node %s: %s → %s.", n.ID, base.Nodes[i].Addr, n.Addr))
+		}
+	}
 	if base.CopiesWanted != next.CopiesWanted {
 		lines = append(lines, fmt.Sprintf("Copies of each bucket: %d → %d.", base.CopiesWanted, next.CopiesWanted))
 	}

@@ -175,21 +175,27 @@ func TestClusterLife(t *testing.T) {
 		t.Errorf("a split into nobody knows how many: %v", err)
 	}
 
+	// A node that has moved is asked where it is now; nothing goes with it.
+	moved := newFakeNode(t, fileMap(path))
+	contains(t, must(t, "cluster", "set-address", "c="+moved.addr, "-y"), "Node c: "+c.addr+" → "+moved.addr+".", "No bucket changes its owner.", "Published map 0.8.")
+	if _, err := try(t, "cluster", "set-address", "c="+moved.addr, "-y"); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("an address that it has: %v", err)
+	}
 	contains(t, must(t, "cluster", "remove", "--node", "c", "-y"), "1366 → 0", "1366 of 4096")
-	contains(t, must(t, "cluster", "rollback", "0.1", "-y"), "Published map 0.9.", "Copies of each bucket: 2 → 1")
+	contains(t, must(t, "cluster", "rollback", "0.1", "-y"), "Published map 0.10.", "Copies of each bucket: 2 → 1")
 	if _, err := try(t, "cluster", "rollback", "0.77", "-y"); err == nil || !strings.Contains(err.Error(), "no map 0.77") {
 		t.Errorf("a rollback to nothing: %v", err)
 	}
 	out = must(t, "cluster", "history")
-	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 10 || !strings.HasPrefix(lines[1], "0.9 ") || !strings.HasPrefix(lines[9], "0.1 ") {
+	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 11 || !strings.HasPrefix(lines[1], "0.10 ") || !strings.HasPrefix(lines[10], "0.1 ") {
 		t.Errorf("the history is\n%s", out)
 	}
 	var history historyReport
-	if err := json.Unmarshal([]byte(must(t, "cluster", "history", "--json")), &history); err != nil || len(history) != 9 || !history[8].Oldest {
+	if err := json.Unmarshal([]byte(must(t, "cluster", "history", "--json")), &history); err != nil || len(history) != 10 || !history[9].Oldest {
 		t.Errorf("the history is %+v, %v", history, err)
 	}
 	var show showReport
-	if err := json.Unmarshal([]byte(must(t, "cluster", "show", "--json")), &show); err != nil || show.Epoch != 9 || show.Nodes[1].Answers != "up" || show.Leases {
+	if err := json.Unmarshal([]byte(must(t, "cluster", "show", "--json")), &show); err != nil || show.Epoch != 10 || show.Nodes[1].Answers != "up" || show.Leases {
 		t.Errorf("show is %+v, %v", show, err)
 	}
 }
