@@ -1,12 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
+	"net"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +167,90 @@ func TestKeysOfCluster(t *testing.T) {
 	}
 }
 
+// recorded is a node that answers as one did when it was listened to: each
+// command in turn, and then again from the first answer on.
+func recorded(t testing.TB, path string) (addr string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replies := make(map[string][]string)
+	for part := range strings.SplitSeq(string(text), "> ") {
+		if command, reply, ok := strings.Cut(part, "\n"); ok {
+			replies[command] = append(replies[command], strings.ReplaceAll(reply, "\n", "\r\n"))
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		said := make(map[string]int)
+		for s := bufio.NewScanner(c); s.Scan(); {
+			list := replies[s.Text()]
+			if len(list) == 0 {
+				_, _ = io.WriteString(c, "ERROR\r\n")
+				continue
+			}
+			_, _ = io.WriteString(c, list[said[s.Text()]%len(list)])
+			said[s.Text()]++
+		}
+	}()
+	return l.Addr().String()
+}
+
+// What three nodes said under load, twice, 400 ms apart: the hottest keys and
+// buckets stand beside the nodes and their hit ratios. Keys come URI-encoded;
+// what nodes say of one key is put together.
+func TestTopOfRecordedReplies(t *testing.T) {
+	var nodes []bucket.Node
+	for _, id := range []string{"a", "b", "c"} {
+		nodes = append(nodes, bucket.Node{ID: id, Addr: recorded(t, "testdata/top/"+id+".txt"), Zone: id})
+	}
+	m, err := bucket.First("demo", nodes, 1, bucket.Budget{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &topWatch{c: &topCommand{Keys: 4, serverFlags: serverFlags{wireFlags: wireFlags{Timeout: 30 * time.Second}}}}
+	w.follow(m)
+	defer w.close()
+	w.look(t.Context())
+	for _, s := range w.nodes {
+		s.at = time.Now().Add(-400 * time.Millisecond)
+	}
+	r := w.look(t.Context())
+	if want := []topHot{
+		{Name: "front-page", Node: "c", Reads: 11448, Near: 3362, Copies: 1},
+		{Name: "user:1", Node: "b", Reads: 4074, Writes: 800},
+		{Name: "✓ key", Node: "c", Reads: 2100, Copies: 1},
+		{Name: "nothing", Node: "a", Reads: 775},
+	}; !slices.Equal(r.Keys, want) {
+		t.Errorf("keys are\n%+v, want\n%+v", r.Keys, want)
+	}
+	if b := r.Buckets; len(b) != 4 || b[0].Name != "407" || b[0].Node != "c" || b[0].Reads != 11448 || b[0].Near != 3362 || b[1].Name != "3484" {
+		t.Errorf("buckets are %+v", r.Buckets)
+	}
+	for i, n := range r.Nodes {
+		if n.Map != "0.1" || n.Error != "" || n.Buckets == 0 || n.Gets == 0 || n.Conns == 0 {
+			t.Errorf("node %d is %+v", i, n)
+		}
+	}
+	text := string(r.frame(0, 0, 4))
+	contains(t, text, "HIT %", "HOT KEY", "HOT BUCKET", "NEAR/S", "\nuser:1", `\u2713 key`, "11.4k")
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "front-page") && strings.Join(strings.Fields(line), " ") != "front-page 11.4k 0 3362 - c 407 11.4k 0 3362 c" {
+			t.Errorf("got %q", line)
+		}
+	}
+}
+
 func TestTopRates(t *testing.T) {
 	before := serverStats{"pid": "1", "uptime": "10", "cmd_get": "100", "get_hits": "50", "cmd_set": "7", "rusage_user": "1.5", "rusage_system": "0.5"}
 	now := serverStats{"pid": "1", "uptime": "12", "cmd_get": "300", "get_hits": "200", "cmd_set": "9", "rusage_user": "2.5", "rusage_system": "1.5", "curr_items": "12", "bytes": "1024", "limit_maxbytes": "2048"}
@@ -171,7 +260,7 @@ func TestTopRates(t *testing.T) {
 		t.Errorf("got %+v, want %+v", n, want)
 	}
 	n.ID = "a"
-	r := &topReport{Nodes: []topNode{n, {ID: "b", Error: "no answer"}}, Keys: []topHot{{"user\x1b[1m", 12345, "a"}}}
+	r := &topReport{Nodes: []topNode{n, {ID: "b", Error: "no answer"}}, Keys: []topHot{{Name: "user\x1b[1m", Reads: 12345, Node: "a"}}}
 	text := string(r.frame(0, 0, 10))
 	contains(t, text, "75.0", "1.0 KiB (50 %)", "no answer", `user\x1b[1m`, "12.3k")
 	for line := range strings.Lines(string(r.frame(20, 3, 10))) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
 	"slices"
@@ -49,12 +50,20 @@ type topNode struct {
 	CPU     float64 `json:"cpu"` // cores
 }
 
-// topHot is something that is read much: a key, or a bucket.
+// topHot is something that is used much: a key, or a bucket. Rates are a second.
 type topHot struct {
-	Name  string  `json:"name"`
-	Reads float64 `json:"reads"`
-	Node  string  `json:"node"`
+	Name   string  `json:"name"`
+	Node   string  `json:"node"`
+	Reads  float64 `json:"reads"`
+	Writes float64 `json:"writes"`
+	Near   float64 `json:"near"`             // reads that near caches of clients have answered
+	Copies int     `json:"copies,omitempty"` // of a key: into how many it should be split; 1: it should be kept near
+
+	bucket int
 }
+
+// uses is by what hot things are ranked.
+func (h *topHot) uses() float64 { return h.Reads + h.Writes + h.Near }
 
 // topReport is one look.
 type topReport struct {
@@ -247,27 +256,17 @@ func (w *topWatch) look(ctx context.Context) *topReport {
 		wg.Go(func() { r.Nodes[i], hot[i], newer[i] = s.look(ctx, w) })
 	}
 	wg.Wait()
-	byBucket := make(map[int]*topHot)
-	for _, h := range slices.Concat(hot...) {
-		r.Keys = append(r.Keys, h)
-		b := bucket.Of([]byte(h.Name))
-		if byBucket[b] == nil {
-			byBucket[b] = &topHot{Name: strconv.Itoa(b), Node: h.Node}
-		}
-		byBucket[b].Reads += h.Reads
-	}
+	r.Keys = slices.Concat(hot...)
 	if w.m != nil {
 		r.Cluster, r.Map = w.m.Cluster, w.m.Epoch.String()
-		for _, h := range byBucket {
-			r.Buckets = append(r.Buckets, *h)
-		}
+		r.Keys, r.Buckets = w.together(r.Keys)
 		for i, n := range w.m.Owned() {
 			r.Nodes[i].Buckets = n
 		}
 	}
 	for _, list := range []*[]topHot{&r.Keys, &r.Buckets} {
 		slices.SortFunc(*list, func(a, b topHot) int {
-			return cmp.Or(cmp.Compare(b.Reads, a.Reads), cmp.Compare(a.Name, b.Name))
+			return cmp.Or(cmp.Compare(b.uses(), a.uses()), cmp.Compare(a.Name, b.Name))
 		})
 		*list = (*list)[:min(len(*list), w.c.Keys)]
 	}
@@ -277,6 +276,33 @@ func (w *topWatch) look(ctx context.Context) *topReport {
 		}
 	}
 	return r
+}
+
+// together puts together what nodes say of the same key, as its copies are read,
+// too, and of the keys of a bucket. The node is the owner.
+func (w *topWatch) together(list []topHot) (keys, buckets []topHot) {
+	sum := func(to []topHot, name string, h *topHot) []topHot {
+		i := slices.IndexFunc(to, func(x topHot) bool { return x.Name == name })
+		if i < 0 {
+			i = len(to)
+			to = append(to, topHot{Name: name, Node: w.m.OwnerOf(h.bucket).ID})
+		}
+		to[i].Reads += h.Reads
+		to[i].Writes += h.Writes
+		to[i].Near += h.Near
+		to[i].Copies = max(to[i].Copies, h.Copies)
+		return to
+	}
+	for i := range list {
+		h := &list[i]
+		h.bucket &= bucket.Count - 1
+		keys = sum(keys, h.Name, h)
+		buckets = sum(buckets, strconv.Itoa(h.bucket), h)
+	}
+	for i := range buckets {
+		buckets[i].Copies = 0
+	}
+	return keys, buckets
 }
 
 // look is what a node says, its hot keys, and its map if that is newer.
@@ -309,9 +335,9 @@ func (s *topServer) ask(ctx context.Context, n *topNode, w *topWatch) (hot []top
 	s.at, s.last = now, stats
 	if pairs, err := s.wire.stats("hotkeys"); err == nil {
 		for _, p := range pairs {
-			rate, _, _ := strings.Cut(p[1], " ")
-			if reads, err := strconv.ParseFloat(rate, 64); err == nil {
-				hot = append(hot, topHot{p[0], reads, s.node.ID})
+			if h, ok := parseHot(p[0], p[1]); ok {
+				h.Node = s.node.ID
+				hot = append(hot, h)
 			}
 		}
 	} else if !errors.Is(err, errRefused) {
@@ -337,6 +363,26 @@ func (s *topServer) ask(ctx context.Context, n *topNode, w *topWatch) (hot []top
 	}
 	m, err = s.wire.config()
 	return hot, m, err
+}
+
+// parseHot reads a line of stats hotkeys: a key, URI-encoded, and its reads,
+// writes, bucket, reads that near caches hid, and copies.
+func parseHot(key, text string) (h topHot, ok bool) {
+	name, err := url.PathUnescape(key)
+	if err != nil {
+		return h, false
+	}
+	var n [5]uint64
+	words := strings.Fields(text)
+	if len(words) < len(n) {
+		return h, false
+	}
+	for i := range n {
+		if n[i], err = strconv.ParseUint(words[i], 10, 63); err != nil {
+			return h, false
+		}
+	}
+	return topHot{Name: name, Reads: float64(n[0]), Writes: float64(n[1]), bucket: int(n[2]), Near: float64(n[3]), Copies: int(n[4])}, true
 }
 
 // compare makes rates of what a server said before and says now. A server that
@@ -380,11 +426,21 @@ func (r *topReport) frame(width, height, keys int) []byte {
 	if len(r.Keys) > 0 && keys > 0 {
 		fmt.Fprintln(&out)
 		t := newTable(&out)
-		t.row("HOT KEY", "READ/S", "NODE", "", "HOT BUCKET", "READ/S", "NODE")
+		head := []string{"HOT KEY", "READ/S", "WRITE/S", "NEAR/S", "SPLIT", "NODE"}
+		if len(r.Buckets) > 0 {
+			head = append(head, "HOT BUCKET", "READ/S", "WRITE/S", "NEAR/S", "NODE")
+		}
+		t.row(head...)
 		for i := range r.Keys {
-			row := r.Keys[i].row()
+			h := &r.Keys[i]
+			split := "-"
+			if h.Copies > 1 {
+				split = strconv.Itoa(h.Copies)
+			}
+			row := append(h.row(), split, h.Node)
 			if i < len(r.Buckets) {
-				row = append(append(row, ""), r.Buckets[i].row()...)
+				h := &r.Buckets[i]
+				row = append(append(row, h.row()...), h.Node)
 			}
 			t.row(row...)
 		}
@@ -421,7 +477,9 @@ func (n *topNode) add(o *topNode) {
 	n.CPU += o.CPU
 }
 
-func (h *topHot) row() []string { return []string{printable(h.Name), countText(h.Reads), h.Node} }
+func (h *topHot) row() []string {
+	return []string{printable(h.Name), countText(h.Reads), countText(h.Writes), countText(h.Near)}
+}
 
 // printable is a key without what a terminal would obey, and not too long.
 func printable(key string) string {
