@@ -40,7 +40,7 @@ type flags struct {
 	LargePages bool      `short:"L" name:"enable-largepages" help:"try to use large memory pages (if available)"`
 	Delimiter  delimiter `short:"D" name:"prefix-delimiter" letteronly:"" placeholder:"char" help:"Use <char> as the delimiter between key prefixes and IDs.\nThis is used for per-prefix stats reporting. The default is\n\":\" (colon). If this option is specified, stats collection\nis turned on automatically; if not, then it may be turned on\nby sending the \"stats detail on\" command to the server."`
 	Threads    number    `short:"t" placeholder:"num" default:"4" positive:"Number of threads must be greater than 0" help:"number of threads to use (default: 4)"`
-	Requests   number    `short:"R" name:"max-reqs-per-event" placeholder:"num" default:"20" positive:"Number of requests per event must be greater than 0" help:"maximum number of requests per event, limits the\nrequests processed per connection to prevent\nstarvation (default: 20)"`
+	Requests   number    `short:"R" name:"max-reqs-per-event" placeholder:"num" positive:"Number of requests per event must be greater than 0" help:"maximum number of requests per event, limits the\nrequests processed per connection to prevent\nstarvation (default: bounded by their bytes alone)"`
 	NoCAS      bool      `short:"C" name:"disable-cas" help:"disable use of CAS"`
 	Backlog    number    `short:"b" name:"listen-backlog" placeholder:"num" default:"1024" help:"set the backlog queue limit (default: 1024)"`
 	Protocol   protocol  `short:"B" placeholder:"name" values:"auto,ascii,binary" help:"protocol - one of ascii, binary, or auto (default: auto-negotiate)"`

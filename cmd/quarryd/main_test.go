@@ -526,6 +526,25 @@ func TestServesUntilASignal(t *testing.T) {
 	}
 }
 
+// A batch is bounded by its bytes, unless -R says by how many requests: then
+// others have their turn after as many.
+func TestRequestsPerEvent(t *testing.T) {
+	for _, tt := range []struct{ args, setting, yields string }{
+		{"", "0", "0"},
+		{"-R 20", "20", "4"},
+	} {
+		p := start(t, append([]string{"-p", "-1", "-t", "1"}, strings.Fields(tt.args)...)...)
+		addr := p.tcp(t)
+		if got, want := converse(t, addr, strings.Repeat("get k\r\n", 90)+"stats settings"), "STAT reqs_per_event "+tt.setting+"\r\n"; !strings.Contains(got, want) {
+			t.Errorf("%q: %q is not in\n%s", tt.args, want, got)
+		}
+		if got, want := converse(t, addr, "stats"), "STAT conn_yields "+tt.yields+"\r\n"; !strings.Contains(got, want) {
+			t.Errorf("%q: %q is not in\n%s", tt.args, want, got)
+		}
+		p.end(t, unix.SIGTERM)
+	}
+}
+
 func TestTenantFlags(t *testing.T) {
 	p := start(t, "-p", "-1", "--tenant-delimiter=/", "--tenant-quota", "a=value:5", "--tenant-quota", "b=rate:1", "--tenant-default", "value:9")
 	addr := p.tcp(t)
