@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +20,10 @@ import (
 // are sent. What it tells is numbered, for each bucket, in a stream that begins
 // anew with each start of the owner. A number that is missing makes the copy
 // drop the bucket: what it did not hear may have made anything in it old. So
-// nothing waits for a copy, and a copy that was away is never believed.
+// nothing waits for a copy, and a copy that was away is never believed: when the
+// map gives a bucket another copy, a number is left out for it, in case it had
+// been one before (others drop the bucket with it); and a node drops what it has
+// when it becomes one.
 //
 //	ms <key> <len> Y<version> A<deadlines> F T P<epoch>,c L<stream>.<number>   a value
 //	ms <key> 0 MN Y<version> A<deadlines> P<epoch>,c L…                        no such row
@@ -30,8 +34,11 @@ type copies struct {
 	stream uint64 // of this start
 	next   [bucket.Count]uint64
 
+	restored bool // there is what an earlier start was told; set before anything is served
+
 	mu   sync.Mutex // all below
 	from [bucket.Count]heard
+	anew []bool // by bucket: it has another copy than before; nil: none has
 
 	sent, unsent, got, gaps atomic.Uint64
 }
@@ -49,24 +56,49 @@ const (
 	copiesBatchMax   = 1024
 )
 
+// track notes what changes from now on, if there are copies of v to be told.
+func (c *copies) track(v *view) { c.node.srv.store.TrackChanges(v.hasCopies()) }
+
+// hasCopies reports whether this node has to tell copies anything.
+func (v *view) hasCopies() bool { return v != nil && v.member && v.m.CopiesWanted > 0 }
+
+// gained notes the buckets of this node that get another copy with the map next.
+func (c *copies) gained(old, next *view) {
+	if old == nil || !next.hasCopies() {
+		return // whoever has a copy knows no stream of this start
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for b := range next.m.Buckets {
+		if next.roles[b] != roleOwner {
+			continue
+		}
+		had := old.m.Buckets[b].Copies
+		for _, i := range next.m.Buckets[b].Copies {
+			id := next.m.Nodes[i].ID
+			if !slices.ContainsFunc(had, func(j bucket.NodeIndex) bool { return old.m.Nodes[j].ID == id }) {
+				if c.anew == nil {
+					c.anew = make([]bool, bucket.Count)
+				}
+				c.anew[b] = true
+				break
+			}
+		}
+	}
+}
+
 // run sends changes until ctx ends.
 func (c *copies) run(ctx context.Context) {
 	c.stream = rand.Uint64() >> 1
 	tick := time.NewTicker(copiesTick)
 	defer tick.Stop()
-	tracking := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		v := c.node.now.Load()
-		if want := v != nil && v.member && v.m.CopiesWanted > 0; want != tracking {
-			tracking = want
-			c.node.srv.store.TrackChanges(want)
-		}
-		if tracking {
+		if v := c.node.now.Load(); v.hasCopies() {
 			c.send(ctx, v)
 		}
 	}
@@ -83,6 +115,21 @@ type outbox struct {
 func (c *copies) send(ctx context.Context, v *view) {
 	boxes := make(map[bucket.NodeIndex]*outbox)
 	seen := make(map[string]bool)
+	missing := func(b int) {
+		if v.roles[b] == roleOwner {
+			c.next[b]++ // the next thing that is told has a gap before it
+			c.tell(ctx, v, boxes, b, keyIn(b))
+		}
+	}
+	c.mu.Lock()
+	anew := c.anew
+	c.anew = nil
+	c.mu.Unlock()
+	for b := range anew {
+		if anew[b] {
+			missing(b)
+		}
+	}
 	c.node.srv.store.Changes(func(key []byte) {
 		b := bucket.Of(key)
 		if v.roles[b] != roleOwner || len(v.m.Buckets[b].Copies) == 0 || seen[string(key)] {
@@ -90,12 +137,7 @@ func (c *copies) send(ctx context.Context, v *view) {
 		}
 		seen[string(key)] = true
 		c.tell(ctx, v, boxes, b, key)
-	}, func(b int) {
-		if v.roles[b] == roleOwner {
-			c.next[b]++ // the next thing that is told has a gap before it
-			c.tell(ctx, v, boxes, b, keyIn(b))
-		}
-	})
+	}, missing)
 	for _, box := range boxes {
 		c.flush(ctx, box)
 	}
@@ -242,7 +284,7 @@ func (c *copies) received(b int, t *meta.Route) {
 	c.mu.Lock()
 	h := &c.from[b]
 	follows := h.stream == t.Stream && h.number+1 == t.Sequence
-	first := h.stream == 0
+	first := h.stream == 0 && !c.restored
 	*h = heard{t.Stream, t.Sequence}
 	c.mu.Unlock()
 	if follows || first {

@@ -295,6 +295,8 @@ func (n *node) apply(m *bucket.Map) error {
 		n.srv.log.Error("the map is not kept on disk", "epoch", m.Epoch, "error", err)
 	}
 	n.budget.apply(next.shareOf(), n.srv.store)
+	n.copies.track(next)
+	n.copies.gained(old, next)
 	n.now.Store(next)
 	n.hide(hide)
 	n.hidden.Add(uint64(len(hide)))
@@ -323,12 +325,15 @@ func (n *node) hide(buckets []int) []int {
 }
 
 // changedSince are the buckets that this node owns, or owned by old, and whose
-// present ownership began after old. Without an old map nobody knows whose keys
-// it has: all.
+// present ownership began after old; and those of which it has a copy now, and
+// had none. Without an old map nobody knows whose keys it has: all.
 func (v *view) changedSince(old *view) []int {
 	var changed []int
 	for b := range v.m.Buckets {
-		if old == nil || (v.roles[b] == roleOwner || old.roles[b] == roleOwner) && v.m.Buckets[b].Since != old.m.Buckets[b].Since {
+		switch {
+		case old == nil,
+			(v.roles[b] == roleOwner || old.roles[b] == roleOwner) && v.m.Buckets[b].Since != old.m.Buckets[b].Since,
+			v.roles[b] == roleCopy && old.roles[b] == roleNone:
 			changed = append(changed, b)
 		}
 	}
@@ -407,6 +412,7 @@ func (n *node) grantsFor(b int) bool {
 // restarted says that the store has what an earlier start left: nobody knows
 // whether it is still this node's until the map is confirmed.
 func (n *node) restarted() {
+	n.copies.restored = true
 	n.withheld.Store(true)
 	n.srv.store.WithholdPlain(true)
 }
