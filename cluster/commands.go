@@ -36,7 +36,8 @@ func (c *Client) seconds(ttl time.Duration) int64 {
 // Get reads a key. Its Result tells a miss from a cache that could not be asked,
 // and neither is an error.
 func (c *Client) Get(ctx context.Context, key string) Result {
-	if e, ok := c.near.get(key, 0, c.opt.Now().UnixMilli()); ok {
+	seen := c.seen(key)
+	if e, ok := c.near.get(key, seen, c.opt.Now().UnixMilli()); ok {
 		return e.Result
 	}
 	begin := time.Now()
@@ -46,7 +47,7 @@ func (c *Client) Get(ctx context.Context, key string) Result {
 		m = c.floors.mark()
 	}
 	place, s := c.place(ctx, key)
-	r, ok := c.readCopy(ctx, key, place, 0)
+	r, ok := c.readCopy(ctx, key, place, seen)
 	if !ok {
 		q := newRequest(meta.OpGet, meta.VerbMetaGet, place, "vfc")
 		r = c.read(ctx, &q)

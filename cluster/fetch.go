@@ -87,7 +87,7 @@ func (c *Client) Fetch(ctx context.Context, key string, load Loader, options ...
 	for _, o := range options {
 		min = max(min, o.min)
 	}
-	if e, ok := c.near.get(key, min, c.opt.Now().UnixMilli()); ok {
+	if e, ok := c.near.get(key, max(min, c.seen(key)), c.opt.Now().UnixMilli()); ok {
 		return e.Result
 	}
 	begin := time.Now()
@@ -102,6 +102,7 @@ func (c *Client) Fetch(ctx context.Context, key string, load Loader, options ...
 	default:
 		r = c.fetch(ctx, key, load, min)
 	}
+	c.show(key, &r)
 	c.prefixes.of(key).read(&r, time.Since(begin))
 	return r
 }
@@ -113,9 +114,10 @@ const flightTries = 4
 // fetch is Fetch without the near cache.
 func (c *Client) fetch(ctx context.Context, key string, load Loader, min uint64) Result {
 	deadline := time.Now().Add(c.opt.Fetch.Wait)
+	seen := c.seen(key) // by now: what was seen since may be newer than what others have found for us
 	if c.hot.some.Load() {
 		place, _ := c.place(ctx, key)
-		if r, ok := c.readCopy(ctx, key, place, max(min, c.floors.of(key))); ok {
+		if r, ok := c.readCopy(ctx, key, place, max(min, seen, c.floors.of(key))); ok {
 			return r
 		}
 	}
@@ -140,8 +142,12 @@ func (c *Client) fetch(ctx context.Context, key string, load Loader, min uint64)
 		// It was found for somebody else, who may have asked earlier, or for
 		// less: each looks for itself whether it will do.
 		r = c.inTime(fl.result)
+		least := max(min, c.floors.of(key))
+		if r.Found() {
+			least = max(least, seen)
+		}
 		switch {
-		case !r.Found() && r.Outcome != Negative, r.Version >= max(min, c.floors.of(key)):
+		case !r.Found() && r.Outcome != Negative, r.Version >= least:
 			return r
 		case lead && r.Outcome != Hit && r.Version >= min:
 			return r // there is nothing better to be had
@@ -236,6 +242,7 @@ func (c *Client) keep(key string, r Result, m mark) {
 	if c.near.cache == nil || c.opt.Rollout.Shadow {
 		return
 	}
+	c.show(key, &r)
 	c.near.put(key, r, c.nearLife(c.policy(key)), m, c.opt.Now().UnixMilli(), c.prefixes.of(key))
 }
 

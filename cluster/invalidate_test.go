@@ -268,3 +268,31 @@ func TestHotKeyNear(t *testing.T) {
 		t.Errorf("%d reads in %d s reach the server, want at most %d", got, seconds, most)
 	}
 }
+
+// TestDeadlinesAlongTheWay: source, owner, copy and near cache have the same
+// deadlines, to the millisecond (S1-09).
+func TestDeadlinesAlongTheWay(t *testing.T) {
+	ns := startNodes(t, 3, 1)
+	c := newClient(t, Options{Seeds: ns.addrs, Near: NearOptions{Life: time.Hour}})
+	other := newClient(t, Options{Seeds: ns.addrs, Near: NearOptions{Bytes: -1}, Policies: []Policy{{Prefix: "k", Copies: true}}})
+	s := newSource(7)
+	first := c.Fetch(bg, "k", s.load)
+	want(t, first, Hit, "v7", FromSource)
+	near := c.Fetch(bg, "k", s.load)
+	want(t, near, Hit, "v7", FromNear)
+	owner := other.Get(bg, "k")
+	want(t, owner, Hit, "v7", FromOwner)
+	var fromCopy Result
+	other.hot.hint("k", 1, time.Now()) // as a server does
+	waitFor(t, "the copy", func() bool {
+		r, ok := other.readCopy(bg, "k", "k", 0)
+		fromCopy = r
+		return ok
+	})
+	want(t, fromCopy, Stale, "v7", FromCopy)
+	for name, r := range map[string]Result{"near": near, "owner": owner, "copy": fromCopy} {
+		if r.Hard == 0 || r.Deadlines != first.Deadlines || r.Version != first.Version {
+			t.Errorf("%s: got %+v of version %d, want %+v of %d", name, r.Deadlines, r.Version, first.Deadlines, first.Version)
+		}
+	}
+}

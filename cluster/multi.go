@@ -25,7 +25,7 @@ func (c *Client) GetMulti(ctx context.Context, keys []string) map[string]Result 
 		if _, twice := results[key]; twice {
 			continue
 		}
-		if e, ok := c.near.get(key, 0, c.opt.Now().UnixMilli()); ok {
+		if e, ok := c.near.get(key, c.seen(key), c.opt.Now().UnixMilli()); ok {
 			results[key] = e.Result
 			continue
 		}
@@ -98,7 +98,11 @@ func (c *Client) getBatch(ctx context.Context, list []multiKey, results map[stri
 		k := &list[i]
 		if k.err == nil && ctx.Err() == nil {
 			q := k.request(v)
-			results[k.name] = c.read(ctx, &q)
+			r := c.read(ctx, &q)
+			if r.Found() && c.behind(k.split, k.key, r.Version) {
+				r = Result{}
+			}
+			results[k.name] = r
 		} else {
 			fill(&k.err, ErrMoved)
 			results[k.name] = unavailable(k.err)

@@ -95,6 +95,33 @@ func (c *Client) isSplit(ctx context.Context, key string) bool {
 	return err == nil && v.split(key) != nil
 }
 
+// seen is the highest version of a key that this client has seen, if the key is
+// split: nothing older is shown from any place, near cache or copy.
+func (c *Client) seen(key string) uint64 {
+	v := c.view.Load()
+	if v == nil {
+		return 0
+	}
+	s := v.split(key)
+	if s == nil {
+		return 0
+	}
+	return s.seen.Load()
+}
+
+// show notes the version of a result that is about to be shown to callers, if its
+// key is split: what is read from then on is not older.
+func (c *Client) show(key string, r *Result) {
+	if !r.Found() {
+		return
+	}
+	if v := c.view.Load(); v != nil {
+		if s := v.split(key); s != nil {
+			s.saw(r.Version)
+		}
+	}
+}
+
 // saw notes a version that was read or stored.
 func (s *split) saw(version uint64) {
 	for {
