@@ -34,6 +34,14 @@
 //  4. What is reported lies between two instants after the warm-up: counts,
 //     time, and the server's CPU are read at both.
 //
+// RunCluster puts load on a cluster through the Go client, as applications do:
+// goroutines that ask one request at a time. There the client is part of what is
+// measured. The source behind the cache is simulated.
+//
+//	RunLadder ─► RunCluster ─► asker (a goroutine) ─► cluster.Client ─► nodes
+//	                              ├─► keys, popularity, values   │
+//	                              └─► source ◄── loads of Fetch ─┘
+//
 // The other half replays traces: requests that real systems made, look-aside,
 // with a limit on bytes. What counts there is misses.
 //

@@ -27,11 +27,17 @@ type keys struct {
 }
 
 // newKeys is n keys of size bytes each.
-func newKeys(n uint64, size int) *keys {
+func newKeys(n uint64, size int) *keys { return newKeysOf("key-", n, size) }
+
+// newKeysOf is newKeys of keys that begin with a word.
+func newKeysOf(word string, n uint64, size int) *keys {
 	digits := len(strconv.FormatUint(n-1, 10))
-	head := "key-" + strings.Repeat("0", size)
+	head := word + strings.Repeat("0", size)
 	return &keys{head: head[:size-digits], digits: digits}
 }
+
+// prefix is what all keys begin with.
+func (ks *keys) prefix() string { return ks.head }
 
 // size is the length of each key in bytes.
 func (ks *keys) size() int { return len(ks.head) + ks.digits }

@@ -152,10 +152,12 @@ func serverUse(pid int, from, to procUse, seconds, operations float64) *ServerUs
 }
 
 // WriteJSON writes r as JSON, one field a line.
-func (r *Report) WriteJSON(w io.Writer) error {
+func (r *Report) WriteJSON(w io.Writer) error { return writeIndented(w, r) }
+
+func writeIndented(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
+	return encoder.Encode(v)
 }
 
 // WriteText writes r for people.

@@ -56,6 +56,11 @@ func (v *values) append(dst []byte, k uint64) []byte {
 	return append(dst, v.pool[start:][:size-len(head)]...)
 }
 
+// is reports whether value is the value of key k.
+func (v *values) is(k uint64, value []byte) bool {
+	return len(value) == v.size(k) && v.holds(k, 0, value)
+}
+
 // holds reports whether part is what stands at offset in the value of key k.
 func (v *values) holds(k uint64, offset int, part []byte) bool {
 	hash := v.hash(k)

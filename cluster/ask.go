@@ -139,7 +139,12 @@ func (c *Client) askNode(ctx context.Context, q *request, n *node, p place, dead
 	if err != nil {
 		return answer{}, err
 	}
-	if err := n.submit(n.linkOf(q.hash), call); err != nil {
+	if q.reads {
+		err = n.submit(n.linkOf(q.hash), call)
+	} else {
+		err = n.submitOther(n.linkOf(q.hash), call)
+	}
+	if err != nil {
 		call.Free()
 		return answer{}, c.closedErr(err)
 	}

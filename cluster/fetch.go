@@ -115,12 +115,6 @@ const flightTries = 4
 func (c *Client) fetch(ctx context.Context, key string, load Loader, min uint64) Result {
 	deadline := time.Now().Add(c.opt.Fetch.Wait)
 	seen := c.seen(key) // by now: what was seen since may be newer than what others have found for us
-	if c.hot.some.Load() {
-		place, _ := c.place(ctx, key)
-		if r, ok := c.readCopy(ctx, key, place, max(min, seen, c.floors.of(key))); ok {
-			return r
-		}
-	}
 	var r Result
 	for range flightTries {
 		fl, lead := c.flights.join(key)
@@ -166,6 +160,10 @@ func (c *Client) fetch(ctx context.Context, key string, load Loader, min uint64)
 func (c *Client) fly(ctx context.Context, fl *flight, load Loader, min uint64, deadline time.Time) {
 	m := c.floors.mark()
 	place, s := c.place(ctx, fl.key)
+	if r, ok := c.readCopy(ctx, fl.key, place, max(min, c.seen(fl.key), c.floors.of(fl.key))); ok {
+		c.flights.end(fl, r, false)
+		return
+	}
 	var seen uint64
 	for {
 		least := max(min, c.floors.of(fl.key), seen)

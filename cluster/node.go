@@ -25,6 +25,8 @@ type node struct {
 	turn atomic.Uint32 // of links, for batches
 
 	requests, failures, rejected, opened atomic.Uint64
+
+	others atomic.Uint64 // requests that read no key
 }
 
 // What a node is known to be.
@@ -97,6 +99,22 @@ func (n *node) submit(l *link.Link, calls ...*link.Call) error {
 	return err
 }
 
+// submitOther is submit of a request that reads no key.
+func (n *node) submitOther(l *link.Link, call *link.Call) error {
+	err := n.submit(l, call)
+	if !errors.Is(err, ErrBreaker) {
+		n.others.Add(1)
+	}
+	return err
+}
+
+// reads are the requests that read keys. What is done less is counted: a read
+// costs nothing more.
+func (n *node) reads() uint64 {
+	others := n.others.Load()
+	return n.requests.Load() - others
+}
+
 // send sends one call and waits for its reply. mine is false when the call is
 // the link's now.
 func (n *node) send(ctx context.Context, l *link.Link, call *link.Call, deadline time.Time) (mine bool, err error) {
@@ -157,7 +175,7 @@ func (n *node) knowsVersions(ctx context.Context) (bool, error) {
 	call := link.NewCall()
 	call.Lines = true
 	words(&call.Request, meta.OpStats, "stats", "freshness")
-	if err := n.submit(n.links[0], call); err != nil {
+	if err := n.submitOther(n.links[0], call); err != nil {
 		return false, err
 	}
 	mine, err := n.wait(ctx, call, time.Now().Add(n.c.opt.Timeout))
@@ -189,7 +207,7 @@ func words(r *meta.Request, op meta.Op, args ...string) {
 func (n *node) ask(ctx context.Context, read func(*meta.Reply) error, args ...string) error {
 	call := link.NewCall()
 	words(&call.Request, meta.OpConfig, args...)
-	if err := n.submit(n.links[0], call); err != nil {
+	if err := n.submitOther(n.links[0], call); err != nil {
 		call.Free()
 		return err
 	}

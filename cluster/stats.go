@@ -159,6 +159,7 @@ type Stats struct {
 type NodeStats struct {
 	Addr     string
 	Requests uint64
+	Reads    uint64 // of them, of keys
 	Failures uint64 // of them, without an answer
 	Rejected uint64 // not sent, since the node is left alone
 	Opened   uint64 // times that the node was left alone
@@ -206,7 +207,7 @@ func (c *Client) Stats() Stats {
 	if v := c.view.Load(); v != nil {
 		s.Epoch = v.epoch
 		for _, x := range v.nodes {
-			ns := NodeStats{Addr: x.addr, Requests: x.requests.Load(), Failures: x.failures.Load(), Rejected: x.rejected.Load(),
+			ns := NodeStats{Addr: x.addr, Requests: x.requests.Load(), Reads: x.reads(), Failures: x.failures.Load(), Rejected: x.rejected.Load(),
 				Opened: x.opened.Load(), Open: x.shut.Load()}
 			for _, l := range x.links {
 				ns.Dials += l.Stats().Dials

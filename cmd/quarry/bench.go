@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/quarrycache/quarry/bench"
 )
@@ -20,8 +23,19 @@ type benchCommand struct {
 
 	Protocol bench.Protocol `default:"text" enum:"text,meta,binary" help:"Protocol: text, meta or binary."`
 	Pipeline int            `default:"1" help:"Requests in flight on each connection."`
-	Multiget int            `default:"1" help:"Keys in each get; each counts as an operation."`
 	Ratio    bench.Ratio    `default:"1:10" help:"Sets to gets, in requests."`
+
+	loadFlags
+
+	Stall time.Duration `default:"10s" help:"Give up when no reply comes for so long."`
+
+	ServerPID int `name:"server-pid" placeholder:"PID" help:"The server's process, to report its CPU time per operation and its memory."`
+	reportFlags
+}
+
+// loadFlags say what is asked for, and how long.
+type loadFlags struct {
+	Multiget int `default:"1" help:"Keys in each get; each counts as an operation."`
 
 	Keys         uint64             `default:"100000" help:"Number of keys."`
 	KeySize      int                `default:"16" help:"Bytes of each key."`
@@ -39,34 +53,61 @@ type benchCommand struct {
 	Duration time.Duration `help:"Measured time (10s, unless --requests is given)."`
 	Requests uint64        `help:"Measured requests, in place of a duration."`
 	Rate     float64       `help:"Open loop: so many requests a second, sent when they are due; latency counts from then."`
-	Stall    time.Duration `default:"10s" help:"Give up when no reply comes for so long."`
 	Seed     uint64        `help:"Of the random numbers: the same seed gives the same load."`
+}
 
-	ServerPID int    `name:"server-pid" placeholder:"PID" help:"The server's process, to report its CPU time per operation and its memory."`
-	JSON      string `name:"json" placeholder:"FILE" help:"Write the report as JSON too (- for standard output, in place of the text)."`
-	Quiet     bool   `help:"No line of progress each second."`
+// reportFlags say what is written.
+type reportFlags struct {
+	JSON  string `name:"json" placeholder:"FILE" help:"Write the report as JSON too (- for standard output, in place of the text)."`
+	Quiet bool   `help:"No line of progress each second."`
+}
+
+// config is what they ask for.
+func (f *loadFlags) config() bench.Config {
+	return bench.Config{
+		Multiget: f.Multiget, Keys: f.Keys, KeyBytes: f.KeySize, Distribution: f.Distribution,
+		ZipfS: f.ZipfS, HotKeys: f.HotKeys, HotShare: f.HotShare, Sizes: f.ValueSize,
+		Preload: f.Preload, Lookaside: f.Lookaside, Verify: f.Verify,
+		Warmup: f.Warmup, Duration: f.Duration, Requests: f.Requests, Rate: f.Rate, Seed: f.Seed,
+	}
+}
+
+// progress is where a line a second goes, if anywhere.
+func (f *reportFlags) progress() io.Writer {
+	if f.Quiet {
+		return nil
+	}
+	return os.Stderr
+}
+
+// write writes a report.
+func (f *reportFlags) write(k *kong.Kong, r benchReport) error {
+	if f.JSON != "-" {
+		if err := r.WriteText(k.Stdout); err != nil {
+			return err
+		}
+	}
+	return writeJSON(k.Stdout, r, f.JSON)
+}
+
+// benchReport is what a run came to.
+type benchReport interface {
+	WriteText(w io.Writer) error
+	WriteJSON(w io.Writer) error
 }
 
 // config is the load that the flags ask for.
 func (b *benchCommand) config() bench.Config {
-	c := bench.Config{
-		Server: b.Server, Threads: b.Threads, Conns: b.Conns, TLS: b.TLS,
-		Protocol: b.Protocol, Pipeline: b.Pipeline, Multiget: b.Multiget, Ratio: b.Ratio,
-		Keys: b.Keys, KeyBytes: b.KeySize, Distribution: b.Distribution,
-		ZipfS: b.ZipfS, HotKeys: b.HotKeys, HotShare: b.HotShare, Sizes: b.ValueSize,
-		Preload: b.Preload, Lookaside: b.Lookaside, Verify: b.Verify,
-		Warmup: b.Warmup, Duration: b.Duration, Requests: b.Requests, Rate: b.Rate, Stall: b.Stall, Seed: b.Seed,
-		ServerPID: b.ServerPID,
-	}
-	if !b.Quiet {
-		c.Progress = os.Stderr
-	}
+	c := b.loadFlags.config()
+	c.Server, c.Threads, c.Conns, c.TLS = b.Server, b.Threads, b.Conns, b.TLS
+	c.Protocol, c.Pipeline, c.Ratio = b.Protocol, b.Pipeline, b.Ratio
+	c.Stall, c.ServerPID, c.Progress = b.Stall, b.ServerPID, b.progress()
 	return c
 }
 
 // Run runs the load. Data that differed is an error; error replies are only
 // reported, since a full server may give them.
-func (b *benchCommand) Run(ctx context.Context) error {
+func (b *benchCommand) Run(ctx context.Context, k *kong.Kong) error {
 	// One more than the workers, which hold their threads: the clock of the
 	// run must not wait for them.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), b.Threads+1))
@@ -74,12 +115,7 @@ func (b *benchCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.JSON != "-" {
-		if err := report.WriteText(os.Stdout); err != nil {
-			return err
-		}
-	}
-	if err := writeJSON(report, b.JSON); err != nil {
+	if err := b.write(k, report); err != nil {
 		return err
 	}
 	if report.Corrupt > 0 {
@@ -89,12 +125,12 @@ func (b *benchCommand) Run(ctx context.Context) error {
 }
 
 // writeJSON writes the report to path, or to standard output for -.
-func writeJSON(report *bench.Report, path string) error {
+func writeJSON(stdout io.Writer, report benchReport, path string) error {
 	switch path {
 	case "":
 		return nil
 	case "-":
-		return report.WriteJSON(os.Stdout)
+		return report.WriteJSON(stdout)
 	}
 	file, err := os.Create(path)
 	if err != nil {

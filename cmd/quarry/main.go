@@ -15,8 +15,9 @@ import (
 // cli is the command line.
 type cli struct {
 	Bench struct {
-		Load   benchCommand  `cmd:"" default:"withargs" help:"Put load on a memcached-compatible server and report throughput, latency and the server's CPU per operation. (The default.)"`
-		Replay replayCommand `cmd:"" help:"Replay traces of real systems and report misses."`
+		Load    benchCommand        `cmd:"" default:"withargs" help:"Put load on a memcached-compatible server and report throughput, latency and the server's CPU per operation. (The default.)"`
+		Cluster benchClusterCommand `cmd:"" help:"Put load on a cluster through the Go client, as applications do, and report what reads found, where it came from, and what reached the nodes and the source."`
+		Replay  replayCommand       `cmd:"" help:"Replay traces of real systems and report misses."`
 	} `cmd:"" help:"Measure servers, and caches on traces."`
 
 	Cluster clusterCommands `cmd:"" help:"Look at the map of a cluster, and change it."`

@@ -28,14 +28,22 @@ type wireFlags struct {
 
 // tls is nil for connections in the clear.
 func (f *wireFlags) tls(addr string) (*tls.Config, error) {
+	c, err := f.tlsConfig()
+	if c == nil || err != nil {
+		return nil, err
+	}
+	if c.ServerName, _, err = net.SplitHostPort(addr); err != nil {
+		return nil, fmt.Errorf("quarry: server %q: %w", addr, err)
+	}
+	return c, nil
+}
+
+// tlsConfig is tls of servers that are not known yet.
+func (f *wireFlags) tlsConfig() (*tls.Config, error) {
 	if f.CA == "" && f.Cert == "" && f.Key == "" {
 		return nil, nil
 	}
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, fmt.Errorf("quarry: server %q: %w", addr, err)
-	}
-	c := &tls.Config{ServerName: host}
+	c := new(tls.Config)
 	if f.CA != "" {
 		text, err := os.ReadFile(f.CA)
 		if err != nil {
