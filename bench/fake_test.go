@@ -79,6 +79,9 @@ func (f *fake) serve(c net.Conn) {
 			return
 		}
 		words := strings.Fields(line)
+		if len(words) == 0 {
+			return // a stranger: the port was somebody else's before
+		}
 		var data []byte
 		if words[0] == "set" || words[0] == "ms" {
 			length := words[2]
