@@ -114,6 +114,9 @@ type Config struct {
 	// make it small: loopback hides short writes.
 	sendBufferBytes int
 
+	// alwaysRounds has every small read join a round, however few there are.
+	alwaysRounds bool
+
 	// handshakeTimeout is 0 for the constant.
 	handshakeTimeout time.Duration
 }

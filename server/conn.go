@@ -105,6 +105,8 @@ type conn struct {
 	again bool                // the session is to be fed although nothing arrives
 	kick  atomic.Bool         // idle too long, says the idle check; the loop looks again
 
+	roundAt int // its turn in the loop's round, from 1; 0 none
+
 	held    int64         // bytes that Server.buffers has counted for it
 	waiting int64         // of these, replies that the peer does not take
 	joins   atomic.Uint32 // how often it came into a loop

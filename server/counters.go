@@ -13,6 +13,8 @@ type counters struct {
 	authCmds     uint64 // auth_cmds: attempts to log in
 	authErrors   uint64 // auth_errors: those that failed
 	yields       uint64 // conn_yields
+	rounds       uint64 // batches of connections that a loop read from together
+	roundTurns   uint64 // connections in them
 	bytesRead    uint64
 	bytesWritten uint64
 }
@@ -28,9 +30,9 @@ type totals struct {
 }
 
 type totalSlot struct {
-	requests, flushes, metas, authCmds, authErrors, yields, bytesRead, bytesWritten atomic.Uint64
+	requests, flushes, metas, authCmds, authErrors, yields, rounds, roundTurns, bytesRead, bytesWritten atomic.Uint64
 
-	_ [128 - 8*8]byte // two cache lines: neighbours are fetched in pairs
+	_ [128 - 10*8]byte // two cache lines: neighbours are fetched in pairs
 }
 
 // publish adds what w counted to t and empties w's counters.
@@ -45,6 +47,8 @@ func (t *totals) publish(n *counters) {
 	add(&slot.authCmds, n.authCmds)
 	add(&slot.authErrors, n.authErrors)
 	add(&slot.yields, n.yields)
+	add(&slot.rounds, n.rounds)
+	add(&slot.roundTurns, n.roundTurns)
 	add(&slot.bytesRead, n.bytesRead)
 	add(&slot.bytesWritten, n.bytesWritten)
 	*n = counters{slot: n.slot}
@@ -67,6 +71,8 @@ func (t *totals) sum() (n counters) {
 		n.authCmds += slot.authCmds.Load()
 		n.authErrors += slot.authErrors.Load()
 		n.yields += slot.yields.Load()
+		n.rounds += slot.rounds.Load()
+		n.roundTurns += slot.roundTurns.Load()
 		n.bytesRead += slot.bytesRead.Load()
 		n.bytesWritten += slot.bytesWritten.Load()
 	}
@@ -84,6 +90,8 @@ func (t *totals) reset() {
 		slot.authCmds.Store(0)
 		slot.authErrors.Store(0)
 		slot.yields.Store(0)
+		slot.rounds.Store(0)
+		slot.roundTurns.Store(0)
 		slot.bytesRead.Store(0)
 		slot.bytesWritten.Store(0)
 	}

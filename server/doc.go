@@ -33,7 +33,8 @@
 //     half-sent value, the input of two reads, outHighBytes of replies and one
 //     value more.
 //  4. No peer makes another one wait for longer than a turn.
-//  5. The time is read once a batch, after its bytes have arrived.
+//  5. The time is read once a batch, or once for all batches of a round, after
+//     their bytes have arrived.
 //  6. Every connection ends in Server.ended, once, with its reason.
 //  7. Goroutines start in Start or for a connection, and have ended when Close
 //     returns.

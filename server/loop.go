@@ -9,8 +9,10 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/quarrycache/quarry/server/store"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,6 +42,7 @@ type loop struct {
 	w      *worker      // output is empty between two callbacks
 	ring   *ring        // for watchers of what its connections do
 	conns  atomic.Int32 // in the loop or on the way into it
+	round  round
 }
 
 // newLoop starts a loop.
@@ -114,17 +117,34 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
 	c := gc.Context().(*conn)
 	p, _ := gc.Next(-1) // a view of the loop's read buffer; fails for no n < 1
-	l.w.begin(l.srv, &c.connInfo, l.ring)
+	if len(p) > 0 {
+		l.w.n.bytesRead += uint64(len(p))
+	}
+	if c.roundAt > 0 {
+		l.leaveRound(c) // it has more to say, and in order
+	}
+	if l.joinRound(c, gc, p) {
+		return gnet.None
+	}
+	return l.serve(c, p, l.srv.now(), time.Time{})
+}
+
+// serve serves c, which has said p, or is to have another turn. began is when
+// that was read, if it was before now.
+func (l *loop) serve(c *conn, p []byte, now store.Time, began time.Time) gnet.Action {
+	l.w.beginAt(now, l.srv, &c.connInfo, l.ring)
 	l.w.sample.begin()
+	if !began.IsZero() {
+		l.w.sample.began = began
+	}
 	action := gnet.None
 	switch {
 	case len(p) > 0:
-		l.w.n.bytesRead += uint64(len(p))
-		c.lastRead.Store(int64(l.w.now))
+		c.lastRead.Store(int64(now))
 		action = l.arrived(c, p)
 	case c.again:
 		action = l.turn(c, c.rest)
-	case c.kick.Swap(false) && l.srv.isIdle(c, l.w.now):
+	case c.kick.Swap(false) && l.srv.isIdle(c, now):
 		l.srv.counts.idleKicks.Add(1)
 		c.setReason(closeIdle)
 		action = gnet.Close
@@ -256,6 +276,9 @@ func (l *loop) OnClose(gc gnet.Conn, err error) gnet.Action {
 	c, ok := gc.Context().(*conn)
 	if !ok {
 		return gnet.None // it has left
+	}
+	if c.roundAt > 0 {
+		l.leaveRound(c)
 	}
 	if c.again && c.reason == closeUnknown && errors.Is(err, io.EOF) {
 		// Requests wait for their turn: they are served and answered all the

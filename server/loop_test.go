@@ -149,6 +149,8 @@ func TestPipelines(t *testing.T) {
 		{"short writes", Config{sendBufferBytes: smallSend}},
 		{"turns", Config{ReqsPerEvent: 3}},
 		{"turns and short writes", Config{ReqsPerEvent: 3, sendBufferBytes: smallSend}},
+		{"rounds", Config{alwaysRounds: true}},
+		{"rounds, turns and short writes", Config{alwaysRounds: true, ReqsPerEvent: 3, sendBufferBytes: smallSend}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.cfg.Threads = 2
@@ -178,6 +180,9 @@ func TestPipelines(t *testing.T) {
 			if tt.cfg.ReqsPerEvent > 0 && s.totals.sum().yields == 0 {
 				t.Error("no connection ever let others have a turn")
 			}
+			if tt.cfg.alwaysRounds && s.totals.sum().roundTurns == 0 {
+				t.Error("no connection was ever in a round")
+			}
 			t.Logf("set aside %d times", s.counts.asides.Load())
 		})
 	}
@@ -193,6 +198,7 @@ func TestHalfClose(t *testing.T) {
 		{"in a loop", Config{}},
 		{"aside", Config{sendBufferBytes: smallSend}},
 		{"waiting for a turn", Config{ReqsPerEvent: 1}},
+		{"in a round", Config{alwaysRounds: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, addr := startServer(t, tt.cfg)

@@ -62,6 +62,8 @@ func (e *exposition) server(s *Server, sn *fullSnapshot) {
 	e.one("quarry_meta_debug_total", counterType, "Commands me executed (cmd_meta).", sn.counters.metas)
 	e.one("quarry_connections_aside", gaugeType, "Connections in no event loop now, because their peer does not take its replies.", sn.conns.Aside)
 	e.one("quarry_connections_asides_total", counterType, "Times that a connection left its event loop.", sn.conns.Asides)
+	e.one("quarry_rounds_total", counterType, "Rounds, in which a loop reads from all connections that are ready before it serves them.", sn.counters.rounds)
+	e.one("quarry_round_turns_total", counterType, "Connections served in rounds.", sn.counters.roundTurns)
 	e.one("quarry_connections_idle_kicks_total", counterType, "Connections closed by idle_timeout.", sn.conns.IdleKicks)
 	e.oneFloat("quarry_listen_disabled_seconds_total", counterType, "Time in which no connections were accepted for want of room.", float64(sn.conns.ListenDisabledMicros)/1e6)
 }

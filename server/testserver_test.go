@@ -30,6 +30,7 @@ func startServer(t testing.TB, cfg Config) (*Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.aheadItemsMin = 0 // as if there were many items
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := s.Start(ctx); err != nil {

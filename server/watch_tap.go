@@ -12,8 +12,11 @@ import (
 
 // begin begins a batch of ci, whose bytes have arrived. What watchers want to
 // see of it goes into r.
-func (w *worker) begin(s *Server, ci *connInfo, r *ring) {
-	w.now = s.now()
+func (w *worker) begin(s *Server, ci *connInfo, r *ring) { w.beginAt(s.now(), s, ci, r) }
+
+// beginAt is begin at a moment that is known.
+func (w *worker) beginAt(now store.Time, s *Server, ci *connInfo, r *ring) {
+	w.now = now
 	if w.hot == nil {
 		w.hot = s.hot.common()
 	}
