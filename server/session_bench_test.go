@@ -135,6 +135,7 @@ func BenchmarkSession(b *testing.B) {
 		for _, depth := range []int{1, 16} {
 			b.Run(fmt.Sprintf("%s/pipeline%d", bc.name, depth), func(b *testing.B) {
 				p := newTestPeer(b, Config{MemoryMB: 64})
+				p.srv.aheadItemsMin = aheadItemsMin // there are few items
 				p.send(bc.setup)
 				in := []byte(strings.Repeat(bc.in, depth))
 				if depth > 1 && len(in) > 30000 {

@@ -55,7 +55,12 @@ func (sh *shard) prefetchItem(h uint64) {
 }
 
 // ItemsAbout is about how many items there are: what the index of the first
-// shard is made for, times the number of shards. It needs no lock.
+// shard is made for, times the number of shards; 0 while it is as small as that
+// of an empty shard. It needs no lock.
 func (s *Store) ItemsAbout() int {
-	return int(s.shards[0].idx.bucketsAbout()) * loadMax * len(s.shards)
+	buckets := int(s.shards[0].idx.bucketsAbout())
+	if buckets == 1<<indexLevelMin {
+		return 0
+	}
+	return buckets * loadMax * len(s.shards)
 }
