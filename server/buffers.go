@@ -13,6 +13,7 @@ type buffers struct {
 	holders atomic.Int64  // connections that hold any
 	bytes   atomic.Int64  // what they hold, replies included
 	waiting atomic.Int64  // bytes of replies that peers do not take
+	waiters atomic.Int64  // connections of such peers
 	refused atomic.Uint64 // connections closed for want of memory; read_buf_oom
 
 	repliesRefused atomic.Uint64 // batches and gets; response_obj_oom
@@ -70,7 +71,7 @@ func (s *Server) bufferStats() bufferFigures {
 	waiting := uint64(b.waiting.Load())
 	return bufferFigures{
 		RepliesRefused: b.repliesRefused.Load(),
-		RepliesWaiting: uint64(s.counts.aside.Load()),
+		RepliesWaiting: uint64(b.waiters.Load()),
 		WaitingBytes:   waiting,
 		Count:          uint64(s.cfg.Threads+len(s.udp)) + uint64(b.holders.Load()),
 		Bytes:          own + uint64(b.bytes.Load()) - waiting,
@@ -109,7 +110,14 @@ func (c *conn) wait(n int) (ok bool) {
 	if int64(n) == c.waiting {
 		return true
 	}
-	c.srv.buffers.waiting.Add(int64(n) - c.waiting)
+	b := &c.srv.buffers
+	b.waiting.Add(int64(n) - c.waiting)
+	switch {
+	case c.waiting == 0:
+		b.waiters.Add(1)
+	case n == 0:
+		b.waiters.Add(-1)
+	}
 	c.waiting = int64(n)
 	return c.settleAll()
 }

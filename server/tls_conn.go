@@ -323,6 +323,7 @@ func (t *secure) send() error {
 		}
 	}
 	w.out.reset()
+	t.c.wait(0)
 	w.publish(t.c.srv)
 	return nil
 }
@@ -455,6 +456,10 @@ func (t *secure) writeNow(fd uintptr) bool {
 				t.c.setState(connMwrite)
 				t.w.sample.end(&t.c.srv.latencies) // what follows is the peer's time
 				t.w.publish(t.c.srv)
+				if !t.c.wait(t.w.out.pending()) {
+					t.outErr = errNoBuffer
+					return true
+				}
 			}
 			return false
 		default:

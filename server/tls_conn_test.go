@@ -336,6 +336,9 @@ func TestTLSPeersThatDoNotRead(t *testing.T) {
 		})
 		return n == peers
 	})
+	if n, waiting := s.buffers.waiters.Load(), s.buffers.waiting.Load(); n != peers || waiting < peers {
+		t.Errorf("%d bytes wait to be taken by %d peers, want some for each of %d", waiting, n, peers)
+	}
 	for range 20 {
 		start := time.Now()
 		if err := version(other); err != nil {
@@ -361,6 +364,46 @@ func TestTLSPeersThatDoNotRead(t *testing.T) {
 				t.Fatalf("%v, or wrong bytes", err)
 			}
 		}
+	}
+	eventually(t, "nothing waits any more", func() bool {
+		return s.buffers.waiters.Load() == 0 && s.buffers.waiting.Load() == 0
+	})
+}
+
+// Replies that TLS peers do not take count against the memory that there is for
+// connections, as those of others do.
+func TestTLSReplyBytes(t *testing.T) {
+	const (
+		peers    = 8
+		maxBytes = 1 << 20
+	)
+	ca := newTestCA(t, "ca")
+	s, addr := startServer(t, Config{
+		TLS: ca.server(t), sendBufferBytes: smallSend, Threads: 1,
+		Extended: Extended{ReadBufferMaxBytes: maxBytes},
+	})
+	client := ca.client(t)
+	value := bytes.Repeat([]byte("0123456789"), 10_000)
+	other := dialTLS(t, addr, client)
+	fmt.Fprintf(other, "set k 0 0 %d\r\n%s\r\n", len(value), value)
+	if _, err := io.ReadFull(other, make([]byte, len("STORED\r\n"))); err != nil {
+		t.Fatal(err)
+	}
+	b := &s.buffers
+	for range peers {
+		c := dialTLS(t, addr, client)
+		n, refused := b.waiters.Load(), b.refused.Load()
+		if _, err := c.Write(bytes.Repeat([]byte("get k\r\n"), 40)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it waits, or is closed", func() bool { return b.waiters.Load() > n || b.refused.Load() > refused })
+		eventually(t, "it is within the bound", func() bool { return b.bytes.Load() <= maxBytes })
+	}
+	if n, refused := b.waiters.Load(), b.refused.Load(); n == 0 || refused == 0 || n+int64(refused) != peers {
+		t.Errorf("%d peers are waited for, %d are not", n, refused)
+	}
+	if err := version(other); err != nil {
+		t.Error(err)
 	}
 }
 
