@@ -73,7 +73,7 @@ type flags struct {
 	FloorRetention     millis   `own:"" placeholder:"time" default:"30s" help:"for how long it is remembered, at least, that nothing\nolder than a version may be stored (default: 30s)"`
 	FloorsMax          number   `own:"" placeholder:"num" help:"keys without a value of which that is remembered\n(default: one for each 4 KB of -m)"`
 	VersionRange       []string `own:"" sep:"none" placeholder:"prefix=num" help:"how far the minimum version that a reader asks for may be\nabove the one that is known, for keys with the prefix;\ncan be given for many"`
-	GrantOnly          []string `own:"" sep:"none" placeholder:"prefix" help:"nothing is stored under keys with the prefix but with a\ngrant or a version; can be given for many"`
+	GrantOnly          []string `own:"" sep:"none" placeholder:"prefix" help:"set, add, append and the like are refused for keys with\nthe prefix, but with a grant or a version; can be given\nfor many"`
 	EarlyBeta          float64  `own:"" placeholder:"num" default:"1" help:"how early the server asks for a refresh before a value is\ndue, in times of a fill; 0 is never (default: 1)"`
 	ClockSkewMax       millis   `own:"" placeholder:"time" default:"100ms" help:"by how much clocks may differ; beyond, nothing with a\ndeadline is served (default: 100ms)"`
 

@@ -45,6 +45,7 @@ func (s *Store) Arith(k Key, o *ArithOptions, now Time, v Visitor) Status {
 	digits := strconv.AppendUint(buf[:0], value, 10)
 	oldTTL := sh.ttlOf(it, now)
 	if it, ok = sh.writeNumber(it, k, digits, o, now); !ok {
+		sh.missWrite(k, now)
 		return NoMemory
 	}
 	if o.Touch {
@@ -56,9 +57,7 @@ func (s *Store) Arith(k Key, o *ArithOptions, now Time, v Visitor) Status {
 
 func (sh *shard) arithMiss(k Key, o *ArithOptions, now Time, v Visitor) Status {
 	if !o.Vivify {
-		if sh.records.n > 0 {
-			sh.endToken(k, now) // the source may have counted
-		}
+		sh.missWrite(k, now)
 		if o.Decr {
 			sh.n.decrMisses++
 		} else {
@@ -70,6 +69,7 @@ func (sh *shard) arithMiss(k Key, o *ArithOptions, now Time, v Visitor) Status {
 	digits := strconv.AppendUint(buf[:0], o.Initial, 10)
 	it, ok := sh.vivify(k, digits, o.VivifyExpiry, o.HasNewCAS, o.NewCAS, now)
 	if !ok {
+		sh.missWrite(k, now)
 		sh.n.noMemory++
 		return NoMemory
 	}

@@ -29,6 +29,8 @@ import (
 //  9. What Memory says of the pages adds up to what is held of the budget.
 //
 // 10. Every item is what a recovery would take for one, and sealed.
+//
+// 11. What says that an item need not be held against the marks is above them.
 func (s *Store) Check() error {
 	var errs []error
 	for _, sh := range s.shards {
@@ -65,6 +67,9 @@ func (s *Store) checkBudget() error {
 func (sh *shard) check() []error {
 	errs := sh.a.Check()
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("store: "+format, args...)) }
+	if want := sh.highestMark(); sh.marked != want {
+		bad("the highest mark is %d, want %d", sh.marked, want)
+	}
 
 	ordered := make(map[slab.Ref]bool)
 	errs = append(errs, sh.order.Check(func(_ int, r slab.Ref) { ordered[r] = true })...)

@@ -14,9 +14,11 @@ const checksumBytes = 4
 // else may know the item yet, or the shard is locked.
 func (sh *shard) seal(it item) {
 	if sh.s.cfg.ItemChecksums {
-		it.a.PutU32(it.checksumOff(), it.checksum())
+		it.putChecksum()
 	}
 }
+
+func (it item) putChecksum() { it.a.PutU32(it.checksumOff(), it.checksum()) }
 
 // sealed reports whether the checksum of an item is right, if there is one.
 func (sh *shard) sealed(it item) bool {

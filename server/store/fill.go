@@ -279,6 +279,14 @@ func (sh *shard) carryFloor(k Key, now Time) {
 	sh.setExtra(it, &x)
 }
 
+// missWrite is a plain write of k that stores nothing: the source may have what
+// it was about, so the token ends all the same.
+func (sh *shard) missWrite(k Key, now Time) {
+	if sh.records.n > 0 {
+		sh.endToken(k, now)
+	}
+}
+
 // unversion is supersede for an item whose value was changed in place. What is
 // left of the value was read when it was read, so its deadlines stay.
 func (sh *shard) unversion(it item, k Key, now Time) {
@@ -351,13 +359,14 @@ func (sh *shard) refuseQuota(k Key, st Status, o *SetOptions, now Time) SetResul
 
 // allocFor is allocOrRelieve for a value under k: a fill does not evict what
 // it is to take the place of.
-func (sh *shard) allocFor(k Key, class int, o *SetOptions, now Time) slab.Ref {
-	if o.Fill != nil {
-		sh.filling = k.Hash
+func (sh *shard) allocFor(k Key, class int, o *SetOptions, now Time) (r slab.Ref, relieved bool) {
+	if o.Fill == nil {
+		return sh.allocOrRelieve(class, now)
 	}
-	r := sh.allocOrRelieve(class, now)
+	sh.filling = k.Hash
+	r, relieved = sh.allocOrRelieve(class, now)
 	sh.filling = 0
-	return r
+	return r, relieved
 }
 
 // needsExtra reports whether a plain value under k needs an extra header, to

@@ -33,11 +33,25 @@ func (sh *shard) enter(now Time) {
 func (sh *shard) flush() {
 	sh.flushAt = 0
 	sh.flushed = sh.casOf(sh.seq)
+	sh.settleMarks()
 	sh.noteAllChanged()
 	sh.keepMarks()
 	sh.endTokens()
 	sh.sweepAll()
 	sh.freeExplicit(func(item) bool { return true })
+}
+
+// settleMarks is called when a mark has changed.
+func (sh *shard) settleMarks() { sh.marked = sh.highestMark() }
+
+// highestMark is that of the marks with a CAS of their own. Rebased is not
+// among them: only items with an extra header are asked for it.
+func (sh *shard) highestMark() uint64 {
+	m := max(sh.flushed, sh.withheld)
+	if sh.owned != nil {
+		m = max(m, sh.owned.highest)
+	}
+	return m
 }
 
 // sweepAll makes the sweeper look at every item.

@@ -40,7 +40,7 @@ type FreshConfig struct {
 	EarlyBeta float64 // how early the server asks for a refresh before soft (XFetch). 1; negative is never
 
 	VersionRanges []VersionRange // how far a minimum version may be above what is known
-	GrantOnly     []string       // prefixes of keys that nothing is set under without a grant or a version
+	GrantOnly     []string       // prefixes of keys that Set refuses without a grant or a version
 
 	Seed uint64 // of the random numbers, for tests; 0 is a random one
 }
@@ -171,7 +171,7 @@ const (
 	ReasonFloor       Reason = 5  // below the floor, or not newer than what is stored
 	ReasonUnequal     Reason = 10 // nothing equal to revalidate
 	ReasonQuota       Reason = 8
-	ReasonGrantOnly   Reason = 11 // nothing is stored under this prefix without a grant
+	ReasonGrantOnly   Reason = 11 // nothing is set under this prefix without a grant
 	reasons                  = 12
 )
 
@@ -281,9 +281,9 @@ func (f *FreshStats) add(n *FreshStats) {
 
 // addFresh adds what the shard has to f.
 func (sh *shard) addFresh(f *FreshStats, now Time) {
-	f.add(&sh.fresh)
 	rs := &sh.records
-	rs.turn(now, sh.uncount)
+	rs.turn(now, sh.uncount) // which counts
+	f.add(&sh.fresh)
 	f.FloorsDropped += rs.nDropped
 	f.Records += rs.n
 	f.RecordsMax += rs.max
@@ -305,7 +305,7 @@ func (s *Store) settleFresh(f *FreshStats, now Time) {
 	f.FillMillis = int64(b.fills.mean)
 }
 
-// grantOnly reports whether nothing is stored under key without a grant.
+// grantOnly reports whether nothing is set under key without a grant.
 func (c *FreshConfig) grantOnly(key []byte) bool {
 	for _, p := range c.GrantOnly {
 		if bytes.HasPrefix(key, []byte(p)) {

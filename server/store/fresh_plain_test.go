@@ -255,3 +255,37 @@ func TestAdapterHearsOfSilence(t *testing.T) {
 		t.Errorf("%d tokens may be out after %d, want %d", got, before, adaptMin)
 	}
 }
+
+// A plain write that stores nothing has been one at the source all the same:
+// what was read before it must not fill.
+func TestFreshWriteThatFails(t *testing.T) {
+	large := make([]byte, 700_000)
+	set := func(mode Mode, value []byte, cas uint64) func(f *freshKey) Status {
+		return func(f *freshKey) Status {
+			o := SetOptions{Mode: mode, Compare: cas != 0, CompareCAS: cas}
+			return f.s.Set(f.k, value, &o, f.now).Status
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		before []byte
+		write  func(f *freshKey) Status
+		want   Status
+	}{
+		{"replace of nothing", nil, set(ModeReplace, []byte("x"), 0), NotStored},
+		{"append to nothing", nil, set(ModeAppend, []byte("x"), 0), NotStored},
+		{"cas of nothing", nil, set(ModeSet, []byte("x"), 5), Miss},
+		{"append that is too large", []byte("x"), set(ModeAppend, make([]byte, 2<<20), 0), TooLarge},
+		{"append that becomes too large", large, set(ModeAppend, large, 0), NotStored},
+	} {
+		f := newFreshKey(t, FreshConfig{})
+		if c.before != nil {
+			f.s.mustSet(t, "k", string(c.before), SetOptions{}, f.now)
+		}
+		_, a := f.look(GrantForeground, 0)
+		if st := c.write(f); st != c.want {
+			t.Errorf("%s: %v, want %v", c.name, st, c.want)
+		}
+		f.fill(a, 1, "old", ReasonToken)
+	}
+}

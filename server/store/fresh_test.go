@@ -308,3 +308,75 @@ func TestFreshFillKeepsItsKey(t *testing.T) {
 		u.Abort()
 	}
 }
+
+// Who may not have a grant has none before soft either.
+func TestFreshEarlyIsAGrant(t *testing.T) {
+	for _, none := range []bool{false, true} {
+		f := newFreshKey(t, FreshConfig{EarlyBeta: 1e9})
+		a := f.want("EN W")
+		f.now += 5
+		f.fill(a, 1, "x", ReasonNone)
+		ask := Ask{Class: GrantForeground, NoGrant: none}
+		if st := f.s.Get(f.k, &GetOptions{Ask: &ask}, f.now, nil); st != OK || ask.Granted == none || ask.Denied {
+			t.Errorf("no grants %t: %v, granted %t, denied %t", none, st, ask.Granted, ask.Denied)
+		}
+	}
+}
+
+// A token whose time is over is counted whoever looks, not only by the next
+// request.
+func TestFreshExpiredIsCounted(t *testing.T) {
+	f := newFreshKey(t, FreshConfig{})
+	f.want("EN W")
+	f.now += 2000
+	var st Stats
+	f.s.Snapshot(f.now, &st)
+	if n := st.Fresh.TokensExpired; n != 1 {
+		t.Errorf("%d tokens have expired, want 1", n)
+	}
+}
+
+type observerFunc func(e *Event)
+
+func (f observerFunc) Observe(e *Event) { f(e) }
+
+// S1-08: a floor that comes while a plain value waits for room that another
+// shard gives up is kept for as long as the value.
+func TestFreshFloorWhileRoomIsMade(t *testing.T) {
+	s := newTestStore(t, Config{LimitBytes: 1 << 20, PageBytes: 16 << 10, Shards: 2})
+	now, value := noon, make([]byte, 490) // an extra header does not make it one of another class
+	k, n := key("k"), 0
+	home := s.shards[shardBits(k.Hash)&s.mask]
+	other := func() Key {
+		for {
+			n++
+			if o := key(fmt.Sprint("other", n)); s.shards[shardBits(o.Hash)&s.mask] != home {
+				return o
+			}
+		}
+	}
+	for s.budget.Taken() < s.LimitBytes() { // all memory is another shard's
+		s.Set(other(), value, &SetOptions{}, now)
+	}
+	for range 10 {
+		s.Set(other(), value, &SetOptions{}, now)
+	}
+	heard := false
+	s.Observe(observerFunc(func(e *Event) {
+		if e.Kind == EventEvict && !heard { // the other shard is locked, ours is not
+			heard = true
+			s.Notice(k, 7, false, now)
+		}
+	}))
+	if res := s.Set(k, value, &SetOptions{}, now); res.Status != OK || !heard {
+		t.Fatalf("%v, a notice came meanwhile: %t", res.Status, heard)
+	}
+	s.Observe(nil)
+	now += 2 * retentionDefault
+	home.mu.Lock()
+	home.records.turn(now, home.uncount)
+	home.mu.Unlock()
+	if floor, _ := s.State(k, now, nil); floor != 7 {
+		t.Errorf("floor %d, want 7", floor)
+	}
+}

@@ -455,6 +455,8 @@ func (w *twin) begin() {
 	if st != OK {
 		if u.opts.Fill != nil {
 			w.filled(name, tk, before, &u.opts, u.bytes, SetResult{Status: st, Reason: u.Refusal})
+		} else {
+			tk.endToken()
 		}
 		return
 	}
@@ -483,6 +485,8 @@ func (w *twin) goOn() {
 	case st != OK:
 		if u.opts.Fill != nil {
 			w.filled(u.name, tk, before, &u.opts, u.bytes, SetResult{Status: st})
+		} else {
+			tk.endToken()
 		}
 		u.Abort()
 		drop()
@@ -572,24 +576,29 @@ func (w *twin) set() {
 		shown := tk.shown(c)
 		switch {
 		case noRoom(st):
+			c.endToken()
 			if o.DropOnError {
-				c.endToken()
 				c.drop()
 			}
 			return st
 		case o.Compare && !shown:
+			c.endToken()
 			return Miss
 		case o.Compare && cas != o.CompareCAS:
 			return Exists
-		case o.Mode == ModeAdd && shown, o.Mode == ModeReplace && !shown:
+		case o.Mode == ModeAdd && shown:
+			return NotStored
+		case o.Mode == ModeReplace && !shown:
+			c.endToken()
 			return NotStored
 		case o.Mode == ModeAppend || o.Mode == ModePrepend:
 			if !shown {
 				c.endToken()
 				return NotStored
 			}
-			if st == NotStored {
-				return st // no room for both
+			if st == NotStored { // no room for both
+				c.endToken()
+				return st
 			}
 			if both := c.bytes + bytes; o.Mode == ModeAppend {
 				tk.alter(c, both, false)
@@ -617,9 +626,7 @@ func (w *twin) count() {
 		n, err := strconv.ParseUint(strings.TrimSpace(c.bytes), 10, 64)
 		switch {
 		case noRoom(st):
-			if !tk.shown(c) && !o.Vivify {
-				c.endToken()
-			}
+			c.endToken()
 			return st
 		case !tk.shown(c) && o.Vivify:
 			tk.set(c, "7", o.VivifyExpiry)

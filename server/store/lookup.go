@@ -87,7 +87,7 @@ func (sh *shard) lookup(k Key, o *GetOptions, now Time, v Visitor) Status {
 		sh.takeGrant(k, a, class, now)
 	case x.Soft != 0 && sh.isEarly(&x, at):
 		// Nobody is told to wait, or that there is none: the value is fresh.
-		early := Ask{MaxMillis: a.MaxMillis}
+		early := Ask{MaxMillis: a.MaxMillis, NoGrant: a.NoGrant}
 		waits, denials := sh.fresh.Waits, sh.fresh.Denials
 		if sh.takeGrant(k, &early, GrantBackground, now) {
 			sh.fresh.GrantsEarly++

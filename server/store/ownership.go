@@ -39,6 +39,7 @@ func (s *Store) HideBuckets(buckets []int, now Time) {
 			sh.owned.tokens[b] = sh.sequenceOf(sh.tokenSeq)
 			sh.owned.unknownUntil[b] = max(sh.owned.unknownUntil[b], now+Time(s.fresh.cfg.RetentionMillis))
 		}
+		sh.settleMarks()
 		sh.sweepAll()
 		sh.freeExplicit(func(it item) bool { return hidden[Key{Hash: sh.HashOf(it.r)}.Bucket()] })
 		sh.mu.Unlock()
@@ -78,6 +79,7 @@ func (s *Store) WithholdPlain(on bool) {
 		if on {
 			sh.withheld = sh.casOf(sh.seq)
 		}
+		sh.settleMarks()
 		sh.mu.Unlock()
 	}
 }

@@ -5,18 +5,22 @@ import (
 )
 
 // allocOrRelieve is alloc, but when the shard has nothing left to give, others
-// are asked. The shard may be unlocked meanwhile, so what was looked up in it
-// before is worth nothing afterwards; chunks that the caller holds stay.
-func (sh *shard) allocOrRelieve(c int, now Time) slab.Ref {
+// are asked. The shard may be unlocked meanwhile (relieved), so what was looked
+// up in it before is worth nothing afterwards; chunks that the caller holds
+// stay.
+func (sh *shard) allocOrRelieve(c int, now Time) (r slab.Ref, relieved bool) {
+	if r = sh.alloc(c, now); r != 0 {
+		return r, false
+	}
 	for range relieveTriesMax {
-		if r := sh.alloc(c, now); r != 0 {
-			return r
-		}
 		if !sh.relieve(now) {
-			return 0
+			break
+		}
+		if r = sh.alloc(c, now); r != 0 {
+			break
 		}
 	}
-	return 0
+	return r, true
 }
 
 // relieveTriesMax bounds how often a page that another shard gave up may be

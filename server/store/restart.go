@@ -477,8 +477,10 @@ func (ad *adoption) recoverMarks() {
 	sh.sweepMarked()
 }
 
-// sweepMarked makes the sweeper look for items that a mark has made gone.
+// sweepMarked has the marks hold, and makes the sweeper look for items that one
+// of them has made gone.
 func (sh *shard) sweepMarked() {
+	sh.settleMarks()
 	if sh.flushed > 0 || sh.rebased > 0 || sh.owned != nil {
 		sh.sweepAll()
 	}

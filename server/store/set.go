@@ -8,18 +8,15 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 		return SetResult{Status: s.refuse(k, TooLarge, o, now)}
 	}
 	sh := s.lock(k, now)
-	if why := sh.preJudge(k, o, now); why != ReasonNone {
-		sh.mu.Unlock()
-		return SetResult{Status: Refused, Reason: why}
+	extra := false
+	if o.Fill != nil || sh.usesFresh() || s.fresh.cfg.GrantOnly != nil {
+		var res SetResult
+		var done bool
+		if res, done, extra = sh.beforeSet(k, o, now); done {
+			sh.mu.Unlock()
+			return res
+		}
 	}
-	if o.Fill != nil && o.Fill.Kind == FillRevalidate {
-		it, _, _ := sh.stored(k, now)
-		rec, _ := sh.redeem(k, o.Fill, now)
-		res := sh.revalidate(it, rec, o.Fill, o, now) // it needs no room
-		sh.mu.Unlock()
-		return res
-	}
-	extra := o.Fill != nil || sh.usesFresh() && sh.needsExtra(k)
 	l := s.layoutFor(len(k.Bytes), len(value), o.Flags, extra)
 	if l.marks&chained != 0 {
 		// Large values take the way of those that arrive in parts.
@@ -32,11 +29,13 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 			return sh.refuseQuota(k, st, o, now)
 		}
 	}
-	if o.Fill != nil {
-		sh.filling = k.Hash
+	var r slab.Ref
+	var relieved bool
+	if o.Fill == nil {
+		r, relieved = sh.allocOrRelieve(l.class, now)
+	} else {
+		r, relieved = sh.allocFor(k, l.class, o, now)
 	}
-	r := sh.allocOrRelieve(l.class, now)
-	sh.filling = 0
 	if r == 0 {
 		return SetResult{Status: sh.refuse(k, NoMemory, o, now)}
 	}
@@ -44,7 +43,28 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 	copy(sh.a.Bytes(it.valueOff(), len(value)), value)
 	sh.seal(it)
 	sh.classes[sh.orderClass(it)].cmdSet++
-	return sh.commit(it, k.Hash, o, now)
+	res := sh.commit(it, k.Hash, o, now)
+	if relieved && sh.records.n > 0 {
+		sh.carryFloor(k, now)
+	}
+	return res
+}
+
+// beforeSet is what Set does with k first when there are grants and versions.
+// Unless that is all, the value needs room, with an extra header or without.
+func (sh *shard) beforeSet(k Key, o *SetOptions, now Time) (res SetResult, done, extra bool) {
+	if why := sh.preJudge(k, o, now); why != ReasonNone {
+		return SetResult{Status: Refused, Reason: why}, true, false
+	}
+	if o.Fill == nil {
+		return SetResult{}, false, sh.needsExtra(k)
+	}
+	if o.Fill.Kind != FillRevalidate {
+		return SetResult{}, false, true
+	}
+	it, _, _ := sh.stored(k, now)
+	rec, _ := sh.redeem(k, o.Fill, now)
+	return sh.revalidate(it, rec, o.Fill, o, now), true, false // it needs no room
 }
 
 func (s *Store) setLarge(k Key, value []byte, o *SetOptions, now Time) SetResult {
@@ -77,13 +97,12 @@ func (sh *shard) refuse(k Key, st Status, o *SetOptions, now Time) Status {
 	if o.Observer != nil {
 		sh.tellRefused(o, st, k, now)
 	}
-	switch {
-	case o.Fill != nil:
+	if o.Fill != nil {
 		sh.endFill(k, o.Fill, now)
-	case o.DropOnError:
-		if sh.records.n > 0 {
-			sh.endToken(k, now)
-		}
+		return st
+	}
+	sh.missWrite(k, now)
+	if o.DropOnError {
 		if it, ok := sh.live(k, now, o.Observer); ok {
 			sh.unlink(it, k.Hash)
 		} else if sh.nExtra > 0 {
@@ -164,10 +183,8 @@ func (sh *shard) commitNew(it item, h uint64, o *SetOptions, now Time) SetResult
 			sh.setExpiry(it, o.VivifyExpiry)
 			return sh.storeNew(it, h, o, now)
 		}
-		if sh.records.n > 0 {
-			sh.endToken(Key{h, it.key()}, now) // the source may have it appended
-		}
 	}
+	sh.missWrite(Key{h, it.key()}, now)
 	return sh.drop(it, st, o, now)
 }
 
@@ -211,6 +228,7 @@ func (sh *shard) store(it item, h uint64, o *SetOptions, now Time) SetResult {
 // keeps flags and TTL, and is pinned while room is made for both.
 func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult {
 	s := sh.s
+	sh.missWrite(Key{h, it.key()}, now) // as it is if there is no room for both
 	key, n := it.key(), old.valueLen()+it.valueLen()
 	flags, expiry, binary := old.flags(), old.expiry(), old.tag&keyBinary
 	if s.tooLarge(len(key), n, flags) || sh.tenants != nil && !sh.admitJoined(key, n) {

@@ -26,6 +26,7 @@ type shard struct {
 	seqFirst uint64 // seq at the start
 	flushed  uint64 // items with a CAS up to this are gone
 	withheld uint64 // items with a CAS up to this are not shown unless they have a version
+	marked   uint64 // the highest of all such marks: items with a CAS above it need no look at them
 	flushAt  uint32 // second at which the next flush is due, 0 none
 	explicit int    // items whose CAS is explicit: a flush must look for them
 
@@ -166,7 +167,7 @@ func (sh *shard) lookUp(k Key, now Time) (it item, how Lookup) {
 		return item{}, LookupMiss
 	}
 	it = sh.item(r)
-	if it.tag&(explicitCAS|hasExtra) == 0 && sh.owned == nil && it.cas() > max(sh.flushed, sh.withheld) && !isExpired(it, now.Seconds()) {
+	if it.tag&(explicitCAS|hasExtra) == 0 && it.cas() > sh.marked && !isExpired(it, now.Seconds()) {
 		return it, LookupHit // as nearly all are
 	}
 	switch {

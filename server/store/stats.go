@@ -135,6 +135,7 @@ func (s *Store) Snapshot(now Time, st *Stats) {
 func (sh *shard) addTo(st *Stats, now Time) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	sh.enter(now)
 	n := &sh.n
 	st.TotalItems += n.totalItems
 	st.GetMisses += n.getMisses

@@ -42,7 +42,7 @@ func (s *Store) Begin(k Key, n int, o *SetOptions, now Time, u *Upload) Status {
 	if !s.takeUpload(taken) {
 		return sh.refuse(k, NoMemory, o, now)
 	}
-	r := sh.allocFor(k, l.class, o, now)
+	r, _ := sh.allocFor(k, l.class, o, now)
 	if r == 0 {
 		s.uploadBytes.Add(-taken)
 		return sh.refuse(k, NoMemory, o, now)
@@ -97,7 +97,7 @@ func (u *Upload) grow(now Time) Status {
 	key := Key{Hash: u.hash, Bytes: u.w.it.key()}
 	if taken := int64(s.table.Bytes(c)); s.takeUpload(taken) {
 		u.taken += taken
-		if r := u.sh.allocFor(key, c, &u.o, now); r != 0 {
+		if r, _ := u.sh.allocFor(key, c, &u.o, now); r != 0 {
 			u.w.attach(r, n)
 			return OK
 		}
