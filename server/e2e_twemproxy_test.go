@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -130,46 +129,4 @@ func startTwemproxy(t *testing.T, nutcracker string, servers []string) string {
 		"-a", "127.0.0.1", "-s", strconv.Itoa(freePort(t))))
 	p.await(t, "its port", func() bool { return accepts(addr) })
 	return addr
-}
-
-// TestTwemproxyCluster: what is stored through one node is read at any other, and
-// through a proxy that puts keys elsewhere than the map does; and the other way
-// round.
-func TestTwemproxyCluster(t *testing.T) {
-	nutcracker := needProgram(t, "nutcracker", "nutcracker")
-	c := Config{}
-	c.Cluster.RelayTimeout = 10 * time.Second // the machine may be busy
-	tc := startCluster(t, 3, 0, c)
-	proxy := startTwemproxy(t, nutcracker, tc.addrs)
-	const nKeys, batch = 10_000, 500
-	clients := map[string]*memcache.Client{"the proxy": memcache.New(proxy)}
-	for i, addr := range tc.addrs {
-		clients[fmt.Sprint("node ", i)] = memcache.New(addr)
-	}
-	for _, c := range clients {
-		c.Timeout = 20 * time.Second
-		defer c.Close()
-	}
-	for _, writer := range []string{"node 1", "the proxy"} {
-		keys := make([]string, nKeys)
-		for i := range keys {
-			keys[i] = fmt.Sprintf("%.4s-%d", strings.ReplaceAll(writer, " ", ""), i)
-			if err := clients[writer].Set(&memcache.Item{Key: keys[i], Value: []byte(keys[i] + writer)}); err != nil {
-				t.Fatalf("set %s through %s: %v", keys[i], writer, err)
-			}
-		}
-		for reader, c := range clients {
-			for from := 0; from < nKeys; from += batch {
-				items, err := c.GetMulti(keys[from : from+batch])
-				if err != nil || len(items) != batch {
-					t.Fatalf("%d of %d keys through %s, %v", len(items), batch, reader, err)
-				}
-				for key, it := range items {
-					if string(it.Value) != key+writer {
-						t.Fatalf("%s through %s: got %q", key, reader, it.Value)
-					}
-				}
-			}
-		}
-	}
 }
