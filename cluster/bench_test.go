@@ -33,6 +33,19 @@ func TestNearAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestSystemMillis holds the clock of the near cache against Go's.
+func TestSystemMillis(t *testing.T) {
+	for range 1000 {
+		before, got, after := time.Now().UnixMilli(), systemMillis(), time.Now().UnixMilli()
+		if got < before || got > after {
+			t.Fatalf("got %d between %d and %d", got, before, after)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { systemMillis() }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func BenchmarkGet(b *testing.B) {
 	addr := startServer(b, server.Config{})
 	b.Run("near", func(b *testing.B) {

@@ -13,8 +13,9 @@ import (
 // Client is a client of a cluster, of one server, or of several without a map.
 // It is safe for concurrent use. A program needs one.
 type Client struct {
-	opt  Options
-	view atomic.Pointer[view] // nil until the first map has come
+	opt    Options
+	millis func() int64         // Options.Now, in ms of Unix time
+	view   atomic.Pointer[view] // nil until the first map has come
 
 	hints   chan hint
 	fetched time.Time // the last fetch of the map; keepFresh's
@@ -69,7 +70,11 @@ func New(o Options) (*Client, error) {
 		longest = max(longest, longest-c.opt.Near.Life+o.Policies[i].Near)
 	}
 	c.floors = newFloors(longest, time.Now, func() { c.near.dropAll() })
-	c.near = newNearCache(&c.opt.Near, c.floors, c.run, func(key string, e *nearEntry) {
+	c.millis = systemMillis
+	if o.Now != nil {
+		c.millis = func() int64 { return o.Now().UnixMilli() }
+	}
+	c.near = newNearCache(&c.opt.Near, c.floors, c.millis, c.run, func(key string, e *nearEntry) {
 		c.hot.hid(key, uint64(e.hidden.Load()))
 	})
 	if len(o.Servers) > 0 {

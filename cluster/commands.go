@@ -37,7 +37,7 @@ func (c *Client) seconds(ttl time.Duration) int64 {
 // and neither is an error.
 func (c *Client) Get(ctx context.Context, key string) Result {
 	seen := c.seen(key)
-	if e, ok := c.near.get(key, seen, c.opt.Now().UnixMilli()); ok {
+	if e, ok := c.near.get(key, seen); ok {
 		return e.Result
 	}
 	begin := time.Now()
@@ -128,7 +128,7 @@ func (r *Result) fromCopy() {
 }
 
 // nowMillis is the time in ms of Unix time.
-func (c *Client) nowMillis() uint64 { return uint64(c.opt.Now().UnixMilli()) }
+func (c *Client) nowMillis() uint64 { return uint64(c.millis()) }
 
 // inTime is r, unless its value has passed its deadline.
 func (c *Client) inTime(r Result) Result {

@@ -87,7 +87,7 @@ func (c *Client) Fetch(ctx context.Context, key string, load Loader, options ...
 	for _, o := range options {
 		min = max(min, o.min)
 	}
-	if e, ok := c.near.get(key, max(min, c.seen(key)), c.opt.Now().UnixMilli()); ok {
+	if e, ok := c.near.get(key, max(min, c.seen(key))); ok {
 		return e.Result
 	}
 	begin := time.Now()
@@ -241,7 +241,7 @@ func (c *Client) keep(key string, r Result, m mark) {
 		return
 	}
 	c.show(key, &r)
-	c.near.put(key, r, c.nearLife(c.policy(key)), m, c.opt.Now().UnixMilli(), c.prefixes.of(key))
+	c.near.put(key, r, c.nearLife(c.policy(key)), m, c.prefixes.of(key))
 }
 
 // loadFor loads under the grant of l, for those who wait for fl.

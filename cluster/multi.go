@@ -25,7 +25,7 @@ func (c *Client) GetMulti(ctx context.Context, keys []string) map[string]Result 
 		if _, twice := results[key]; twice {
 			continue
 		}
-		if e, ok := c.near.get(key, c.seen(key), c.opt.Now().UnixMilli()); ok {
+		if e, ok := c.near.get(key, c.seen(key)); ok {
 			results[key] = e.Result
 			continue
 		}

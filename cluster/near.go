@@ -13,6 +13,7 @@ type nearCache struct {
 	cache  *otter.Cache[string, *nearEntry] // nil: there is none
 	floors *floors
 	life   time.Duration
+	now    func() int64 // ms of Unix time
 }
 
 type nearEntry struct {
@@ -25,8 +26,8 @@ type nearEntry struct {
 // nearEntryBytes is what an entry takes beside its key and value, about.
 const nearEntryBytes = 256
 
-func newNearCache(o *NearOptions, f *floors, run func(func()), retired func(key string, e *nearEntry)) *nearCache {
-	n := &nearCache{floors: f, life: o.Life}
+func newNearCache(o *NearOptions, f *floors, now func() int64, run func(func()), retired func(key string, e *nearEntry)) *nearCache {
+	n := &nearCache{floors: f, life: o.Life, now: now}
 	if o.Bytes < 0 {
 		return n
 	}
@@ -42,12 +43,12 @@ func newNearCache(o *NearOptions, f *floors, run func(func()), retired func(key 
 }
 
 // get is what the cache has of a key, of version min at least.
-func (n *nearCache) get(key string, min uint64, nowMillis int64) (*nearEntry, bool) {
+func (n *nearCache) get(key string, min uint64) (*nearEntry, bool) {
 	if n.cache == nil {
 		return nil, false
 	}
 	e, ok := n.cache.GetIfPresent(key)
-	if !ok || nowMillis >= e.until || e.Version < min {
+	if !ok || e.Version < min || n.now() >= e.until {
 		return nil, false
 	}
 	e.hidden.Add(1)
@@ -57,11 +58,11 @@ func (n *nearCache) get(key string, min uint64, nowMillis int64) (*nearEntry, bo
 
 // put keeps a result, for life at most, if nothing newer is known. begun is when
 // it was asked for.
-func (n *nearCache) put(key string, r Result, life time.Duration, begun mark, nowMillis int64, stats *prefixCounters) {
+func (n *nearCache) put(key string, r Result, life time.Duration, begun mark, stats *prefixCounters) {
 	if n.cache == nil || life <= 0 || r.Outcome != Hit && r.Outcome != Negative {
 		return
 	}
-	e := &nearEntry{Result: r, until: nowMillis + life.Milliseconds(), stats: stats}
+	e := &nearEntry{Result: r, until: n.now() + life.Milliseconds(), stats: stats}
 	e.From, e.CAS, e.Cause = FromNear, 0, nil
 	if r.Hard != 0 {
 		e.until = min(e.until, int64(r.Hard))
