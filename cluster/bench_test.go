@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +31,41 @@ func TestNearAllocatesNothing(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(1000, func() { c.Fetch(bg, "k", load) }); n != 0 {
 		t.Errorf("Fetch: %v allocations, want none", n)
+	}
+}
+
+// TestMultiAllocatesLittle: a GetMulti allocates what it returns, and not for
+// each key. Values share memory, and none can be written to through another.
+func TestMultiAllocatesLittle(t *testing.T) {
+	ns := startNodes(t, 3, 0)
+	c := newClient(t, Options{Seeds: ns.addrs})
+	var keys []string
+	want := make(map[string]string)
+	for i := range 100 {
+		key := fmt.Sprint("key", i)
+		keys = append(keys, key)
+		want[key] = strings.Repeat(key, i%30) // none, a few
+		if i%40 == 7 {
+			want[key] = strings.Repeat(key, 1000) // and one of its own
+		}
+		if err := c.Set(bg, &Item{Key: key, Value: []byte(want[key])}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := c.GetMulti(bg, keys)
+	for _, r := range got {
+		_ = append(r.Value, "overwritten"...)
+	}
+	for key, r := range got {
+		if r.Outcome != Hit || string(r.Value) != want[key] {
+			t.Errorf("%s: %v, %.20q, want %.20q", key, r.Outcome, r.Value, want[key])
+		}
+	}
+	if raceEnabled {
+		return // the race detector allocates
+	}
+	if n := testing.AllocsPerRun(200, func() { c.GetMulti(bg, keys) }); n > 40 {
+		t.Errorf("%v allocations for %d keys", n, len(keys))
 	}
 }
 

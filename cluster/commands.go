@@ -88,7 +88,14 @@ func (c *Client) read(ctx context.Context, q *request) Result {
 }
 
 // result is what the answer to a read says.
-func (c *Client) result(a *answer) (r Result) {
+func (c *Client) result(a *answer) Result {
+	r := c.said(a)
+	r.Value = slices.Clone(r.Value)
+	return r
+}
+
+// said is result, with a value that is valid until a is freed.
+func (c *Client) said(a *answer) (r Result) {
 	rep := &a.Reply
 	r.Cause = a.cause
 	if rep.Has.Has('y') {
@@ -100,7 +107,7 @@ func (c *Client) result(a *answer) (r Result) {
 		if rep.Item.Stale {
 			r.Outcome = Stale
 		}
-		r.Value = slices.Clone(rep.Value)
+		r.Value = rep.Value
 		r.Flags, r.CAS, r.Deadlines = rep.Item.ClientFlags, rep.Item.CAS, rep.Fresh.Deadlines
 		r.From = FromOwner
 	case meta.CodeEN, meta.CodeNF:

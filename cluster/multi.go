@@ -17,7 +17,8 @@ const multiBatch = 1024
 // GetMulti reads many keys at once: those of one node go there in one batch. It
 // returns a Result for each key, also for those that missed. It takes no longer
 // than the slowest node, and what one node fails to answer says nothing about
-// the keys of others.
+// the keys of others. Values that were read together may share their memory, 16
+// KiB of it at most: whoever keeps one of them for long should copy it.
 func (c *Client) GetMulti(ctx context.Context, keys []string) map[string]Result {
 	results := make(map[string]Result, len(keys))
 	list := make([]multiKey, 0, min(len(keys), multiBatch))
@@ -52,6 +53,33 @@ type multiKey struct {
 	to    *node      // that is asked
 	call  *link.Call // nil: it was not sent
 	err   error      // why there is no answer; nil when the key has moved
+	done  bool       // it has its result
+}
+
+// values is memory for the values of a batch, in few blocks.
+type values struct {
+	block []byte
+	left  int // values that may come
+}
+
+const (
+	valuesBlockBytes = 16 << 10 // and so what one value that is kept can hold
+	valueTogetherMax = 2 << 10  // longer ones have their own
+)
+
+// keep is a copy of a value.
+func (m *values) keep(value []byte) []byte {
+	m.left--
+	if len(value) == 0 || len(value) > valueTogetherMax {
+		return slices.Clone(value)
+	}
+	if cap(m.block)-len(m.block) < len(value) {
+		// As much as it would be if all were as long as this one.
+		m.block = make([]byte, 0, max(min(len(value)*(m.left+1), valuesBlockBytes), len(value)))
+	}
+	at := len(m.block)
+	m.block = append(m.block, value...)
+	return m.block[at:len(m.block):len(m.block)]
 }
 
 func (c *Client) multiKey(ctx context.Context, name string) multiKey {
@@ -59,9 +87,9 @@ func (c *Client) multiKey(ctx context.Context, name string) multiKey {
 	return multiKey{name: name, key: key, split: s, hash: xxhash.Sum64String(key)}
 }
 
-// request is the request for the key.
-func (k *multiKey) request(v *view) (q request) {
-	q.Op, q.Verb, q.key, q.hash, q.reads = meta.OpGet, meta.VerbMetaGet, k.key, k.hash, true
+// multiRequest is the request for any key, without it.
+func multiRequest(v *view) (q request) {
+	q.Op, q.Verb, q.reads = meta.OpGet, meta.VerbMetaGet, true
 	q.AddFlags("vfc")
 	if v.m != nil {
 		q.AddFlags("ya")
@@ -97,7 +125,8 @@ func (c *Client) getBatch(ctx context.Context, list []multiKey, results map[stri
 	for i := range list {
 		k := &list[i]
 		if k.err == nil && ctx.Err() == nil {
-			q := k.request(v)
+			q := multiRequest(v)
+			q.key, q.hash = k.key, k.hash
 			r := c.read(ctx, &q)
 			if r.Found() && c.behind(k.split, k.key, r.Version) {
 				r = Result{}
@@ -142,13 +171,14 @@ func (c *Client) round(ctx context.Context, v *view, list []multiKey, deadline t
 		c.sendAll(v, list[from:upTo])
 		from = upTo
 	}
-	left := 0
-	var failed *node // told to its breaker once, not for every key
-	for i := range list {
+	// A node answers in order: when its last answer is there, all are, and this
+	// goroutine is woken once for each node.
+	mem := values{left: len(list)}
+	var took time.Duration
+	var asked, failed *node // failed is told to its breaker once, not for every key
+	for i := len(list) - 1; i >= 0; i-- {
 		k := &list[i]
 		if k.call == nil {
-			list[left] = *k
-			left++
 			continue
 		}
 		mine, err := k.call.WaitUntil(ctx, deadline)
@@ -158,12 +188,12 @@ func (c *Client) round(ctx context.Context, v *view, list []multiKey, deadline t
 		if err != nil {
 			failed = k.to
 		}
-		if !c.readOne(v, begin, k, mine, err, results) {
-			list[left] = *k
-			left++
+		if k.to != asked {
+			asked, took = k.to, time.Since(begin)
 		}
+		k.done = c.readOne(v, took, k, mine, err, &mem, results)
 	}
-	return list[:left]
+	return slices.DeleteFunc(list, func(k multiKey) bool { return k.done })
 }
 
 // sendAll sends the requests for keys that go to one node.
@@ -173,9 +203,10 @@ func (c *Client) sendAll(v *view, keys []multiKey) {
 		return // their err says why
 	}
 	calls := make([]*link.Call, 0, len(keys))
+	q := multiRequest(v)
 	for i := range keys {
 		k := &keys[i]
-		q := k.request(v)
+		q.key, q.hash = k.key, k.hash
 		before := k.err
 		if k.call, k.err = q.call(k.place, n != k.place.owner); k.err == nil {
 			calls = append(calls, k.call)
@@ -199,7 +230,7 @@ func (c *Client) sendAll(v *view, keys []multiKey) {
 }
 
 // readOne makes the answer for a key a result. It is false if there is none.
-func (c *Client) readOne(v *view, begin time.Time, k *multiKey, mine bool, err error, results map[string]Result) bool {
+func (c *Client) readOne(v *view, took time.Duration, k *multiKey, mine bool, err error, mem *values, results map[string]Result) bool {
 	a := answer{Call: k.call, n: k.to, copy: k.to != k.place.owner, cause: k.err}
 	k.call = nil
 	if err != nil {
@@ -224,12 +255,13 @@ func (c *Client) readOne(v *view, begin time.Time, k *multiKey, mine bool, err e
 	if a.Reply.Fresh.Epoch > v.epoch {
 		c.hinted(hint{a.Reply.Fresh.Epoch, k.to})
 	}
-	r := c.result(&a)
+	r := c.said(&a)
+	r.Value = mem.keep(r.Value)
 	if r.Found() && c.behind(k.split, k.key, r.Version) {
 		r = Result{}
 	}
 	results[k.name] = r
-	c.prefixes.of(k.name).read(&r, time.Since(begin))
+	c.prefixes.of(k.name).read(&r, took)
 	return true
 }
 
