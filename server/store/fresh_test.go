@@ -380,3 +380,37 @@ func TestFreshFloorWhileRoomIsMade(t *testing.T) {
 		t.Errorf("floor %d, want 7", floor)
 	}
 }
+
+// Who waits is told when the value should be there; and when it is late, to ask
+// the less often, the later it is.
+func TestFreshWait(t *testing.T) {
+	for _, c := range []struct {
+		elapsed, left, typical Time
+		want                   int64
+	}{
+		{0, 500, 0, 10},
+		{0, 5, 0, 5},
+		{400, 600, 0, 100},
+		{0, 500, 20, 20},
+		{5, 495, 20, 15},
+		{20, 480, 20, 5},
+		{100, 400, 20, 25},
+		{400, 600, 20, 100},
+		{490, 10, 20, 10},
+		{0, 1, 1, 1},
+		{1, 499, 1, 1},
+	} {
+		if got := waitFor(c.elapsed, c.left, c.typical); got != c.want {
+			t.Errorf("a token is out for %d ms, and for %d more, fills take %d: wait %d ms, want %d",
+				c.elapsed, c.left, c.typical, got, c.want)
+		}
+	}
+	// From 1 ms on to the end of the token, a waiter asks a few dozen times.
+	asked := 0
+	for elapsed := Time(0); elapsed < 1000; asked++ {
+		elapsed += Time(waitFor(elapsed, 1000-elapsed, 1))
+	}
+	if asked > 40 {
+		t.Errorf("asked %d times in a second", asked)
+	}
+}

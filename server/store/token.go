@@ -113,11 +113,7 @@ func (sh *shard) takeGrant(k Key, a *Ask, c GrantClass, now Time) bool {
 		g := &rec.grant
 		switch {
 		case sh.out(k, g, now):
-			a.Waits = true
-			a.WaitMillis = max(min(int64(g.granted+f.budget.typical()-now), int64(g.ends-now)), 1)
-			if f.budget.typical() == 0 {
-				a.WaitMillis = min(waitUnknownMillis, int64(g.ends-now))
-			}
+			a.Waits, a.WaitMillis = true, waitFor(now-g.granted, g.ends-now, f.budget.typical())
 			sh.fresh.Waits++
 			return false
 		case g.next > now:
@@ -172,6 +168,22 @@ func (sh *shard) takeGrant(k Key, a *Ask, c GrantClass, now Time) bool {
 	}
 	return true
 }
+
+// waitFor is when it makes sense to ask again for what a token is out for: when
+// it should be there, if fills take typical, 0 not known. One that is late is
+// asked for the less often, the later it is: there may be a thousand who wait for
+// it. elapsed is since the token was given, left is its life.
+func waitFor(elapsed, left, typical Time) int64 {
+	wait := max(waitUnknownMillis, elapsed/waitLatePart)
+	if typical != 0 {
+		wait = max(typical-elapsed, elapsed/waitLatePart, 1)
+	}
+	return int64(min(wait, left))
+}
+
+// waitLatePart: who waits for a fill that is late asks again after such a part
+// of the time that it has taken.
+const waitLatePart = 4
 
 // sequenceOf is the sequence of the shard's n-th token: no two shards share
 // one.
