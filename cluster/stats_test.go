@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,6 +201,46 @@ func TestHotKeys(t *testing.T) {
 	}
 	if from[FromCopy] < 50 || from[FromOwner] < 50 {
 		t.Errorf("read from %v, want half of each", from)
+	}
+}
+
+// TestReadsOfCopiesAreMerged: callers who want the same hot key at the same time
+// ask for it once, whether a copy is asked or the owner.
+func TestReadsOfCopiesAreMerged(t *testing.T) {
+	list, m := startFakes(t, 2, 1)
+	hot := ownedBy(m, 0, "hot:")
+	for _, f := range list {
+		f.put(hot, "v")
+	}
+	c := newClient(t, Options{Seeds: seeds(list), Near: NearOptions{Bytes: -1}, Policies: []Policy{{Prefix: "hot:", Copies: true}}})
+	c.Get(bg, hot) // connects
+	c.hot.hint(hot, 1, time.Now())
+	for _, f := range list {
+		f.delay.Store(int64(20 * time.Millisecond))
+	}
+	const rounds, callers = 20, 50
+	before := list[0].gets.Load() + list[1].gets.Load()
+	var fromCopy atomic.Int64
+	for range rounds {
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				r := c.Fetch(bg, hot, newSource(1).load)
+				if string(r.Value) != "v" {
+					t.Errorf("got %v %q from %v: %v", r.Outcome, r.Value, r.From, r.Cause)
+				}
+				if r.From == FromCopy {
+					fromCopy.Add(1)
+				}
+			})
+		}
+		all.Wait()
+	}
+	if n := fromCopy.Load(); n == 0 || n == rounds*callers {
+		t.Errorf("%d of %d reads came from a copy, want some", n, rounds*callers)
+	}
+	if n := list[0].gets.Load() + list[1].gets.Load() - before; n > rounds*callers/10 {
+		t.Errorf("%d reads reach the nodes for %d callers in %d rounds", n, callers, rounds)
 	}
 }
 
