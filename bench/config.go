@@ -16,6 +16,7 @@ const (
 	Text   Protocol = "text"   // get and set
 	Meta   Protocol = "meta"   // mg and ms
 	Binary Protocol = "binary" // packets
+	Redis  Protocol = "redis"  // GET, MGET and SET, for a peer that speaks nothing else
 )
 
 // Distribution says how often each key is asked for.
@@ -113,8 +114,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("bench: threads %d: want 1 to %d", c.Threads, threadsMax)
 	case c.Conns < c.Threads || c.Conns > connsMax:
 		return fmt.Errorf("bench: conns %d: want %d (one a thread) to %d", c.Conns, c.Threads, connsMax)
-	case c.Protocol != Text && c.Protocol != Meta && c.Protocol != Binary:
-		return fmt.Errorf("bench: protocol %q: want %s, %s or %s", c.Protocol, Text, Meta, Binary)
+	case c.Protocol != Text && c.Protocol != Meta && c.Protocol != Binary && c.Protocol != Redis:
+		return fmt.Errorf("bench: protocol %q: want %s, %s, %s or %s", c.Protocol, Text, Meta, Binary, Redis)
 	case c.Pipeline < 1 || c.Pipeline > pipelineMax:
 		return fmt.Errorf("bench: pipeline %d: want 1 to %d", c.Pipeline, pipelineMax)
 	case c.Multiget < 1 || c.Multiget > multigetMax:

@@ -116,11 +116,7 @@ func (rs *replies) packet(b []byte) (n int, err error) {
 		rs.missUntil(get, rs.queue.stride)
 		rs.finish()
 	case op == meta.OpcodeSet && status == 0 && get.kind != kindGet:
-		rs.counts.sets++
-		if get.kind == kindFill {
-			rs.counts.fills++
-		}
-		rs.finish()
+		rs.stored(get)
 	case status != 0:
 		rs.refuse(fmt.Appendf(nil, "status %d: %s", status, b[meta.PacketHeaderBytes:head]))
 	default:

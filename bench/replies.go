@@ -186,7 +186,10 @@ func (rs *replies) hit() {
 	if rs.verify && (rs.broken || rs.offset != rs.encoder.values.size(rs.key)) {
 		rs.counts.corrupt++
 	}
-	if rs.encoder.protocol == Meta && rs.queue.stride == 1 {
+	switch {
+	case rs.encoder.protocol == Redis:
+		rs.respAnswered()
+	case rs.encoder.protocol == Meta && rs.queue.stride == 1:
 		rs.finish()
 	}
 }
@@ -195,6 +198,9 @@ func (rs *replies) hit() {
 func (rs *replies) line(line []byte) error {
 	if rs.queue.len() == 0 {
 		return rs.unexpected(line, "nothing was asked")
+	}
+	if rs.encoder.protocol == Redis {
+		return rs.respLine(line)
 	}
 	if isError(line) {
 		rs.refuse(line)
@@ -216,11 +222,7 @@ func (rs *replies) setLine(line []byte, set *request) error {
 		stored = "HD"
 	}
 	if string(line) == stored {
-		rs.counts.sets++
-		if set.kind == kindFill {
-			rs.counts.fills++
-		}
-		rs.finish()
+		rs.stored(set)
 		return nil
 	}
 	switch string(line) {
@@ -229,6 +231,15 @@ func (rs *replies) setLine(line []byte, set *request) error {
 		return nil
 	}
 	return rs.unexpected(line, "the request was a set")
+}
+
+// stored counts a set that was done.
+func (rs *replies) stored(set *request) {
+	rs.counts.sets++
+	if set.kind == kindFill {
+		rs.counts.fills++
+	}
+	rs.finish()
 }
 
 func (rs *replies) textGetLine(line []byte, get *request) error {
@@ -316,7 +327,7 @@ func (rs *replies) refuse(line []byte) {
 	if rs.firstError == "" {
 		rs.firstError = string(line)
 	}
-	several := rs.encoder.protocol != Text && rs.queue.stride > 1
+	several := rs.queue.stride > 1 && (rs.encoder.protocol == Meta || rs.encoder.protocol == Binary)
 	if !several || rs.queue.at(rs.queue.head).kind != kindGet {
 		rs.finish()
 	}

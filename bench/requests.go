@@ -13,10 +13,13 @@ type encoder struct {
 
 // get appends the request for the keys ks: one line that names them all in
 // text; in meta a quiet mg for each and an mn, which ends the reply; the same
-// with packets.
+// with packets; one MGET for Redis.
 func (e *encoder) get(dst []byte, ks []uint64) []byte {
-	if e.protocol == Binary {
+	switch e.protocol {
+	case Binary:
 		return e.packetGet(dst, ks)
+	case Redis:
+		return e.respGet(dst, ks)
 	}
 	if e.protocol == Text {
 		dst = append(dst, "get"...)
@@ -41,8 +44,11 @@ func (e *encoder) get(dst []byte, ks []uint64) []byte {
 
 // set appends the request that stores key k's value.
 func (e *encoder) set(dst []byte, k uint64) []byte {
-	if e.protocol == Binary {
+	switch e.protocol {
+	case Binary:
 		return e.packetSet(dst, k)
+	case Redis:
+		return e.respSet(dst, k)
 	}
 	if e.protocol == Text {
 		dst = append(dst, "set "...)

@@ -21,7 +21,7 @@ type benchCommand struct {
 
 	TLS bool `name:"tls" help:"Speak TLS. The server's certificate is not checked."`
 
-	Protocol bench.Protocol `default:"text" enum:"text,meta,binary" help:"Protocol: text, meta or binary."`
+	Protocol bench.Protocol `default:"text" enum:"text,meta,binary,redis" help:"Protocol: text, meta or binary; redis for a peer that speaks nothing else."`
 	Pipeline int            `default:"1" help:"Requests in flight on each connection."`
 	Ratio    bench.Ratio    `default:"1:10" help:"Sets to gets, in requests."`
 
