@@ -16,7 +16,7 @@ import (
 type cli struct {
 	Bench struct {
 		Load    benchCommand        `cmd:"" default:"withargs" help:"Put load on a memcached-compatible server and report throughput, latency and the server's CPU per operation. (The default.)"`
-		Cluster benchClusterCommand `cmd:"" help:"Put load on a cluster through the Go client, as applications do, and report what reads found, where it came from, and what reached the nodes and the source."`
+		Cluster benchClusterCommand `cmd:"" help:"Put load on a cluster through the Go client, as applications do, and report what reads found, where it came from, and what reached the nodes and the source. The client begins with --server, which may be several with commas between them, or with the nodes of the map in --cluster."`
 		Replay  replayCommand       `cmd:"" help:"Replay traces of real systems and report misses."`
 	} `cmd:"" help:"Measure servers, and caches on traces."`
 
