@@ -70,7 +70,7 @@ func TestManualHasEveryCommand(t *testing.T) {
 	if n < 40 {
 		t.Errorf("got %d commands and flags, want more", n)
 	}
-	for _, want := range []string{".SH \"QUARRY BENCH\"\n", ".SH \"QUARRY BENCH REPLAY\"\n", `One of text, meta, binary.`} {
+	for _, want := range []string{".SH \"QUARRY BENCH\"\n", ".SH \"QUARRY BENCH REPLAY\"\n", ".SH \"QUARRY BENCH CLUSTER\"\n", `One of text, meta, binary, redis.`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the man page has no %q", want)
 		}
