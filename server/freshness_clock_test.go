@@ -37,6 +37,30 @@ func TestFreshnessClockWithinSkew(t *testing.T) {
 	}
 }
 
+// S1-18: two readings between which the thread had to wait for a processor do not
+// make clocks differ.
+func TestFreshnessClockReadLate(t *testing.T) {
+	clock := newTestClock()
+	var late atomic.Int64 // readings of the system's clock to come that are late
+	wall := func() store.Time {
+		if late.Load() > 0 {
+			late.Add(-1)
+			return clock.Now() - 157
+		}
+		return clock.Now()
+	}
+	s, addr := startServer(t, Config{Clock: clock.Now, Wall: wall, Threads: 1, Fresh: FreshConfig{EarlyBeta: -1}})
+	c := dialFresh(t, addr, clock)
+	c.wantFill("k", c.grant("k"), 1, "x", 0)
+	for range 10 {
+		late.Store(readingsMore)
+		c.wantValue("k", "x")
+	}
+	if f := s.guard.stats(); f.Distrusted || f.Distrusts != 0 {
+		t.Errorf("%+v", f)
+	}
+}
+
 // S1-18: a clock that is 500 ms off is not trusted. Values with a deadline are
 // misses and nothing is stored with one, but all others go on; when the difference
 // is gone, they are there again.
