@@ -72,7 +72,8 @@ func (cr *crawler) reset() {
 // already. What is under way goes on.
 //
 // The background frees what has expired as long as memcached's crawler or its
-// maintainer would. It counts as the crawler's, where there is one.
+// maintainer would. It counts as the maintainer's, where there is one, since that
+// is at work all the time there, too.
 func (s *Server) enableCrawler(on bool) bool {
 	cr := &s.crawler
 	cr.mu.Lock()
@@ -82,7 +83,7 @@ func (s *Server) enableCrawler(on bool) bool {
 	}
 	cr.on = on
 	maintained := !s.cfg.Extended.NoLRUMaintainer
-	s.store.SetSweep(on || maintained, maintained && (!on || s.cfg.Extended.CompatSlabs))
+	s.store.SetSweep(on || maintained, maintained)
 	return true
 }
 
