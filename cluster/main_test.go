@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -115,6 +116,24 @@ func (ns *nodes) publish(t testing.TB, m *bucket.Map) {
 		if err := s.ApplyMap(m); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for _, addr := range ns.addrs { // grants are given
+		waitFor(t, "the map", func() bool {
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := io.WriteString(c, "stats cluster\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			for r := bufio.NewScanner(c); r.Scan() && r.Text() != "END"; {
+				if r.Text() == "STAT confirmed yes" {
+					return true
+				}
+			}
+			return false
+		})
 	}
 }
 

@@ -136,6 +136,11 @@ type node struct {
 	// confirmed: the map store, or a majority of the nodes with this one among
 	// them, know of no newer map than ours. Without that there are no grants.
 	confirmed atomic.Bool
+	// asked is the map about which the other nodes have been asked whether they
+	// have another one of its epoch. By a map that is newer there are no grants
+	// yet, so that there never are by two of one epoch.
+	asked     atomic.Pointer[view]
+	changed   chan struct{} // wakes peer checks because of a new map
 	newer     atomic.Uint64 // an epoch above ours that was seen; 0 none
 	conflict  atomic.Pointer[conflict]
 	withheld  atomic.Bool   // plain values from before the start are not shown
@@ -169,7 +174,7 @@ func newNode(s *Server, c ClusterConfig) (*node, error) {
 	if c.Misrouted == "" {
 		c.Misrouted = MisroutedForward
 	}
-	n := &node{srv: s, cfg: c, peers: make(map[string]*peer), look: make(chan struct{}, 1)}
+	n := &node{srv: s, cfg: c, peers: make(map[string]*peer), look: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	n.copies.node = n
 	if c.DataDir == "" {
 		return n, nil
@@ -297,7 +302,12 @@ func (n *node) apply(m *bucket.Map) error {
 	n.budget.apply(next.shareOf(), n.srv.store)
 	n.copies.track(next)
 	n.copies.gained(old, next)
+	n.asked.Store(nil)
+	n.obey()
 	n.now.Store(next)
+	if next.alone() {
+		n.asked.Store(next)
+	}
 	n.hide(hide)
 	n.hidden.Add(uint64(len(hide)))
 	if e := n.newer.Load(); e <= uint64(m.Epoch) {
@@ -309,8 +319,17 @@ func (n *node) apply(m *bucket.Map) error {
 	n.dropPeers(next)
 	n.applied.Add(1)
 	n.obey()
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
 	n.srv.log.Info("a new map", "cluster", m.Cluster, "epoch", m.Epoch, "nodes", len(m.Nodes), "hidden_buckets", len(hide))
 	return nil
+}
+
+// alone reports whether no other node is in the map.
+func (v *view) alone() bool {
+	return !slices.ContainsFunc(v.m.Nodes, func(x bucket.Node) bool { return v.member && x.ID != v.m.Nodes[v.self].ID || !v.member })
 }
 
 // hide hides what the store has of buckets, and returns them: none, when there
@@ -347,7 +366,14 @@ func (n *node) differs(v *view, other *bucket.Map) {
 		x, y := &v.m.Buckets[b], &other.Buckets[b]
 		c.differs[b] = v.m.OwnerOf(b).ID != other.OwnerOf(b).ID || x.Since != y.Since
 	}
-	if n.conflict.Swap(c) == nil {
+	before := n.conflict.Load()
+	if before != nil && before.epoch == c.epoch { // there may be more than two
+		for b := range c.differs {
+			c.differs[b] = c.differs[b] || before.differs[b]
+		}
+	}
+	n.conflict.Store(c)
+	if before == nil {
 		n.conflictSeen.Add(1)
 		n.srv.log.Error("ALARM: two maps of one epoch; no grants for the buckets in which they differ until there is a higher one",
 			"epoch", v.m.Epoch)
@@ -400,7 +426,14 @@ func (n *node) wake() {
 func (n *node) obey() {
 	n.obeying.Lock()
 	defer n.obeying.Unlock()
-	n.srv.store.PauseGrants(!n.confirmed.Load() || n.newer.Load() != 0 || n.now.Load() == nil)
+	n.srv.store.PauseGrants(!n.isConfirmed() || n.newer.Load() != 0)
+}
+
+// isConfirmed reports whether the map in use is the newest, and the only one of
+// its epoch, as far as that can be known.
+func (n *node) isConfirmed() bool {
+	v := n.now.Load()
+	return v != nil && n.confirmed.Load() && n.asked.Load() == v
 }
 
 // grantsFor reports whether grants may be given for a bucket.

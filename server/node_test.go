@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,9 @@ func (tc *testCluster) publish(t *testing.T, m *bucket.Map) {
 			t.Fatal(err)
 		}
 	}
+	await(t, "all have asked each other", func() bool {
+		return !slices.ContainsFunc(tc.nodes, func(s *Server) bool { return !s.node.isConfirmed() })
+	})
 }
 
 // keyOf is a key that node i owns.

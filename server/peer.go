@@ -118,8 +118,9 @@ func (n *node) close() {
 	}
 }
 
-// watch compares maps with the other nodes until ctx ends: once a second, and
-// when somebody has heard of a newer one, at once, but not twice a second.
+// watch compares maps with the other nodes until ctx ends: once a second, when
+// there is a new one here, and when somebody has heard of a newer one, at once,
+// but not twice a second.
 func (n *node) watch(ctx context.Context) {
 	tick := time.NewTicker(peerTick)
 	defer tick.Stop()
@@ -131,6 +132,8 @@ func (n *node) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 			continue
+		case <-n.changed:
+			continue
 		case <-n.look:
 		}
 		if time.Since(looked) < peerTick {
@@ -138,6 +141,7 @@ func (n *node) watch(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
+			case <-n.changed:
 			}
 		}
 		looked = time.Now()
@@ -170,7 +174,7 @@ func (n *node) compare(ctx context.Context) {
 		}
 	}
 	asked := others
-	if n.confirmed.Load() && !n.budget.waits() && len(asked) > peersAsked {
+	if n.isConfirmed() && !n.budget.waits() && len(asked) > peersAsked {
 		rand.Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
 		asked = asked[:peersAsked]
 	}
@@ -203,6 +207,8 @@ func (n *node) compare(ctx context.Context) {
 	if behind == 0 {
 		n.budget.raise(n.srv.store)
 	}
+	n.asked.Store(v)
+	n.obey()
 	// Half of the others and this node are a majority of the nodes.
 	if !n.confirmed.Load() && n.newer.Load() == 0 && 2*agree >= len(others) && (len(others) > 0 || !n.cfg.HasStore) {
 		n.confirm(fmt.Sprintf("%d of %d nodes", agree+1, len(v.m.Nodes)))

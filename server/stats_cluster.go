@@ -35,7 +35,7 @@ func (n *node) figures() []clusterFigure {
 		{"nodes", "quarry_cluster_nodes", gaugeType, "Nodes in the map.", nodes},
 		{"buckets_owned", "quarry_cluster_buckets_owned", gaugeType, "Buckets that this node owns.", owned},
 		{"buckets_copied", "quarry_cluster_buckets_copied", gaugeType, "Buckets that this node has copies of.", copied},
-		{"map_confirmed", "quarry_cluster_map_confirmed", gaugeType, "1: the map store, or a majority of the nodes with this one among them, know of no newer map. Without that there are no grants.", one(n.confirmed.Load())},
+		{"map_confirmed", "quarry_cluster_map_confirmed", gaugeType, "1: the map store, or a majority of the nodes with this one among them, know of no newer map, and of those that answer none has another one of its epoch. Without that there are no grants.", one(n.isConfirmed())},
 		{"newer_epoch_seen", "quarry_cluster_newer_epoch", gaugeType, "An epoch above that of the map in use that was seen, which pauses grants; 0 for none.", n.newer.Load()},
 		{"map_conflict", "quarry_cluster_map_conflict", gaugeType, "1: ALARM, there is another map of this epoch.", one(n.conflict.Load() != nil)},
 		{"conflicts", "quarry_cluster_map_conflicts_total", counterType, "Times that there was another map of the epoch in use.", n.conflictSeen.Load()},
@@ -73,7 +73,7 @@ func (s *Server) appendClusterStats(dst []byte) []byte {
 		l.num("node_set", uint64(v.m.NodeSet))
 		l.yes("member", v.member)
 	}
-	l.yes("confirmed", n.confirmed.Load())
+	l.yes("confirmed", n.isConfirmed())
 	l.yes("conflict", n.conflict.Load() != nil)
 	l.yes("plain_values_withheld", n.withheld.Load())
 	for _, f := range n.figures() {

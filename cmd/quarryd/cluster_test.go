@@ -297,52 +297,6 @@ func TestClusterTLS(t *testing.T) {
 	}
 }
 
-// S3-13: a node is killed; what it had with versions is read from its copies, as
-// stale, at once.
-func TestClusterCopyOfAKilledNode(t *testing.T) {
-	m, all, dial := startNodes(t, 1, bucket.Budget{}, nil, nil, nil)
-	for i := range dial {
-		await(t, "the map", func() bool { return strings.Contains(say(t, dial[i](), "stats cluster\r\n"), "STAT confirmed yes") })
-	}
-	const keys = 200
-	var mine []string
-	for n := 0; len(mine) < keys; n++ {
-		if key := fmt.Sprint("row", n); m.Buckets[bucket.Of([]byte(key))].Owner == 0 {
-			mine = append(mine, key)
-		}
-	}
-	hard := time.Now().Add(time.Hour).UnixMilli()
-	owner := dial[0]()
-	for i, key := range mine {
-		if got := say(t, owner, fmt.Sprintf("ms %s 4 Y%d A%d\r\n%04d\r\n", key, i+1, hard, i)); got != "HD\r\n" {
-			t.Fatalf("%s: %q", key, got)
-		}
-	}
-	read := func(key string) string {
-		at := m.Buckets[bucket.Of([]byte(key))].Copies[0]
-		return say(t, dial[at](), fmt.Sprintf("mg %s v y a P%d,c\r\n", key, m.Epoch))
-	}
-	await(t, "the last one at its copy", func() bool { return strings.HasPrefix(read(mine[keys-1]), "VA ") })
-	if got, want := read(mine[keys-1]), fmt.Sprintf(" y%d a%d", keys, hard); !strings.Contains(got, want) || !strings.Contains(got, " X") {
-		t.Errorf("at the copy: %q, want%s and X in it", got, want)
-	}
-	_ = unix.Kill(all[0].cmd.Process.Pid, unix.SIGKILL)
-	found := 0
-	var longest time.Duration
-	for i, key := range mine {
-		begin := time.Now()
-		got := read(key)
-		longest = max(longest, time.Since(begin))
-		if strings.HasSuffix(got, fmt.Sprintf("\r\n%04d\r\n", i)) && strings.Contains(got, " X") {
-			found++
-		}
-	}
-	t.Logf("%d of %d from copies, stale; the longest took %s", found, keys, longest)
-	if found != keys {
-		t.Errorf("%d of %d are read from copies", found, keys)
-	}
-}
-
 func TestClusterRefusals(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"--cluster file:map.json", "quarryd: --cluster, --data and --advertise: want --node-id, too\n"},
