@@ -29,6 +29,9 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 			return sh.refuseQuota(k, st, o, now)
 		}
 	}
+	if it, ok := sh.overwritable(k, l, o, now); ok {
+		return sh.overwrite(it, l, k, value, o, now)
+	}
 	var r slab.Ref
 	var relieved bool
 	if o.Fill == nil {
@@ -46,6 +49,54 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 	res := sh.commit(it, k.Hash, o, now)
 	if relieved && sh.records.n > 0 {
 		sh.carryFloor(k, now)
+	}
+	return res
+}
+
+// overwritable is the item under k, if a plain value with layout l can take its
+// chunk: the item is of that class, nobody is being sent it, and nothing is
+// known of it that would have to be told or kept.
+func (sh *shard) overwritable(k Key, l layout, o *SetOptions, now Time) (item, bool) {
+	if o.Mode != ModeSet || o.Compare || o.HasNewCAS || o.Fill != nil || o.Observer != nil ||
+		sh.tenants != nil || sh.sizes != nil || sh.owned != nil || sh.usesFresh() {
+		return item{}, false
+	}
+	r := sh.find(k)
+	if r == 0 || sh.a.ClassOf(r) != l.class {
+		return item{}, false
+	}
+	it := sh.item(r)
+	return it, it.tag&(chained|hasExtra|explicitCAS) == 0 &&
+		it.cas() > max(sh.flushed, sh.withheld) && !isExpired(it, now.Seconds()) &&
+		(len(sh.pins) == 0 || sh.pins[r] == 0)
+}
+
+// overwrite puts a value in the place of old's, as if it was a new item that
+// had got the same chunk: it has a CAS and a place in the order of its own.
+// While it is written it is in no list and its tag says that it is pending, so
+// that what is found after a crash is whole.
+func (sh *shard) overwrite(old item, l layout, k Key, value []byte, o *SetOptions, now Time) SetResult {
+	c := l.class
+	n := &sh.classes[c]
+	n.memRequested -= uint64(sh.footprint(old))
+	n.payload -= uint64(old.payload())
+	sh.order.Remove(c, old.r)
+	it := sh.init(old.r, l, k.Bytes, len(value), o.Flags, o.Expiry, now.Seconds())
+	copy(sh.a.Bytes(it.valueOff(), len(value)), value)
+	sh.seal(it)
+	n.cmdSet++
+	if o.Binary {
+		it.setTag(it.tag | keyBinary)
+	}
+	it.setCAS(sh.nextCAS())
+	n.memRequested += uint64(sh.footprint(it))
+	n.payload += uint64(it.payload())
+	sh.n.totalItems++
+	sh.noteExpiry(it)
+	sh.intoOrder(it, c, now)
+	res := SetResult{Status: OK, CAS: it.cas(), Size: len(value)}
+	if sh.s.cfg.NoCAS {
+		res.CAS = 0
 	}
 	return res
 }

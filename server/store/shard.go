@@ -401,16 +401,21 @@ func (sh *shard) link(it item, h uint64, hasCAS bool, cas uint64, now Time) {
 	if sh.idx.wantsSplit() {
 		sh.idx.splitOne(sh.HashOf)
 	}
-	if sh.isTemporary(it, now) {
-		sh.order.InsertTemporary(c, it.r)
-	} else {
-		sh.order.Insert(c, it.r)
-	}
+	sh.intoOrder(it, c, now)
 	if sh.sizes != nil {
 		sh.sizes.add(sh.footprint(it))
 	}
 	if sh.tenants != nil {
 		sh.linked(it, h, now)
+	}
+}
+
+// intoOrder puts an item of order class c into the order.
+func (sh *shard) intoOrder(it item, c int, now Time) {
+	if sh.isTemporary(it, now) {
+		sh.order.InsertTemporary(c, it.r)
+	} else {
+		sh.order.Insert(c, it.r)
 	}
 }
 

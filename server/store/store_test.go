@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/quarrycache/quarry/lru"
 )
 
 // noon is when tests begin.
@@ -486,8 +488,11 @@ func TestNoEvict(t *testing.T) {
 			t.Fatalf("item %d of %d is gone", i, n)
 		}
 	}
-	if res := s.Set(key("k0000"), make([]byte, 50), &SetOptions{DropOnError: true}, noon); res.Status != NoMemory {
-		t.Errorf("set into a full store: status %d, want NoMemory", res.Status)
+	if res := s.Set(key("k0001"), make([]byte, 50), &SetOptions{Expiry: later(10).Seconds()}, noon); res.Status != OK {
+		t.Errorf("set over a value of that size in a full store: status %d", res.Status)
+	}
+	if res := s.Set(key("k0000"), make([]byte, 200), &SetOptions{DropOnError: true}, noon); res.Status != NoMemory {
+		t.Errorf("set of a larger value into a full store: status %d, want NoMemory", res.Status)
 	}
 	if _, st := s.get("k0000", GetOptions{}, noon); st != Miss {
 		t.Error("the old value outlived a set that failed")
@@ -495,6 +500,68 @@ func TestNoEvict(t *testing.T) {
 	s.Sweep(later(10))
 	if res := s.Set(key("k9999"), make([]byte, 50), &SetOptions{}, later(10)); res.Status != OK {
 		t.Errorf("set after all has expired: status %d", res.Status)
+	}
+}
+
+// A value over another of its class takes its chunk: nothing has to go for it,
+// and it is a new item in all else.
+func TestOverwriteInPlace(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		first SetOptions
+		o     SetOptions
+		value string
+		reuse bool
+	}{
+		{"same size", SetOptions{}, SetOptions{Expiry: later(5).Seconds()}, "0123456789", true},
+		{"shorter", SetOptions{}, SetOptions{}, "012345678", true},
+		{"with flags, so longer", SetOptions{}, SetOptions{Flags: 7}, "0123", true},
+		{"much longer", SetOptions{}, SetOptions{}, strings.Repeat("x", 300), false},
+		{"a CAS of its own", SetOptions{}, SetOptions{HasNewCAS: true, NewCAS: 5}, "0123456789", false},
+		{"over a CAS of its own", SetOptions{HasNewCAS: true, NewCAS: 1 << 60}, SetOptions{}, "0123456789", false},
+		{"expired", SetOptions{Expiry: later(1).Seconds()}, SetOptions{}, "0123456789", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newTestStore(t, tiny)
+			s.mustSet(t, "k", "9876543210", tt.first, noon)
+			s.mustSet(t, "other", "9876543210", SetOptions{}, noon)
+			if tt.first.Expiry == 0 {
+				if _, st := s.get("k", GetOptions{}, noon); st != OK {
+					t.Fatal("it is not there")
+				}
+			}
+			sh := s.shards[shardBits(key("k").Hash)&s.mask]
+			before, old := sh.find(key("k")), sh.item(sh.find(key("k"))).cas()
+			now := later(2)
+			res := s.Set(key("k"), []byte(tt.value), &tt.o, now)
+			after := sh.find(key("k"))
+			if res.Status != OK || res.CAS == old || (before == after) != tt.reuse {
+				t.Errorf("status %d, CAS %d after %d, chunk %d after %d", res.Status, res.CAS, old, after, before)
+			}
+			it := sh.item(after)
+			if it.tag&(lru.Fetched|lru.Active) != 0 || it.flags() != tt.o.Flags || it.expiry() != tt.o.Expiry {
+				t.Errorf("tag %x, flags %d, expiry %d", it.tag, it.flags(), it.expiry())
+			}
+			if got, st := s.get("k", GetOptions{}, now); st != OK || got.value != tt.value {
+				t.Errorf("status %d, %q", st, got.value)
+			}
+		})
+	}
+}
+
+// A value that is being sent is not written over.
+func TestOverwritePinned(t *testing.T) {
+	s := newTestStore(t, tiny)
+	s.mustSet(t, "k", "before", SetOptions{}, noon)
+	var pin Pin
+	s.Get(key("k"), &GetOptions{}, noon, &pinner{p: &pin})
+	s.mustSet(t, "k", "behind", SetOptions{}, noon)
+	if got := string(bytes.Join(pin.Peek(make([][]byte, 0, 4)), nil)); got != "before" {
+		t.Errorf("the pinned value is %q", got)
+	}
+	pin.Release()
+	if got, _ := s.get("k", GetOptions{}, noon); got.value != "behind" {
+		t.Errorf("the new one is %q", got.value)
 	}
 }
 
