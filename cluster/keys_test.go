@@ -44,22 +44,24 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// FuzzKeys: no two different triples give the same key (S1-07).
+// FuzzKeys: no two different namespaces, schemas, tenants and ids give the same
+// key (S1-07).
 func FuzzKeys(f *testing.F) {
-	f.Add("a", "b", "c", "a", "b:c", "")
-	f.Add("a:v1:b", "", "c", "a", "b", "c")
-	f.Add("a", "%3A", "c", "a", ":", "c")
-	f.Add("a", "~", long(130), "a", "~", long(131))
-	f.Add("a#1", "", "", "a", "#1", "")
-	f.Fuzz(func(t *testing.T, n1, t1, i1, n2, t2, i2 string) {
-		a, b := NewKeySpace(n1, 1).Key(t1, i1), NewKeySpace(n2, 1).Key(t2, i2)
-		if (a == b) != (n1 == n2 && t1 == t2 && i1 == i2) {
-			t.Errorf("%q and %q: %q and %q", []string{n1, t1, i1}, []string{n2, t2, i2}, a, b)
+	f.Add("a", uint32(1), "b", "c", "a", uint32(1), "b:c", "")
+	f.Add("a:v1:b", uint32(1), "", "c", "a", uint32(1), "b", "c")
+	f.Add("a", uint32(1), "%3A", "c", "a", uint32(1), ":", "c")
+	f.Add("a", uint32(1), "~", long(130), "a", uint32(1), "~", long(131))
+	f.Add("a#1", uint32(1), "", "", "a", uint32(1), "#1", "")
+	f.Add("a", uint32(1), "2", "", "a", uint32(12), "", "")
+	f.Fuzz(func(t *testing.T, n1 string, s1 uint32, t1, i1, n2 string, s2 uint32, t2, i2 string) {
+		a, b := NewKeySpace(n1, s1).Key(t1, i1), NewKeySpace(n2, s2).Key(t2, i2)
+		if (a == b) != (n1 == n2 && s1 == s2 && t1 == t2 && i1 == i2) {
+			t.Errorf("%q, schema %d, and %q, schema %d: %q and %q", []string{n1, t1, i1}, s1, []string{n2, t2, i2}, s2, a, b)
 		}
 		if len(a) > bucket.SplitKeyMax || strings.ContainsAny(a, " #\r\n\x00\x7f") {
 			t.Errorf("%q is no key that can be split", a)
 		}
-		if a == NewKeySpace(n1, 2).Key(t1, i1) {
+		if a == NewKeySpace(n1, s1+1).Key(t1, i1) {
 			t.Errorf("%q is the same in another schema", a)
 		}
 	})

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
+	"go.uber.org/goleak"
+
 	"github.com/quarrycache/quarry/cluster/bucket"
 )
 
@@ -433,4 +435,23 @@ func TestClusterNoticeToCopy(t *testing.T) {
 	if got := talkTo(t, tc.addrs[c], fmt.Sprintf("md %s P%d,c\r\n", key, tc.m.Epoch)); !strings.Contains(got, "MOVED") {
 		t.Errorf("got %q, want MOVED", got)
 	}
+}
+
+// Nodes that have relayed, kept copies and compared maps leave nothing behind.
+func TestClusterClose(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	tc := startCluster(t, 3, 1, Config{})
+	for i, addr := range tc.addrs {
+		key := tc.keyOf((i + 1) % 3)
+		talkTo(t, addr, fmt.Sprintf("set %s 0 0 1\r\nx\r\nget %s\r\nms %s 1 Y5\r\ny\r\n", key, key, key))
+	}
+	await(t, "copies are told", func() bool {
+		return !slices.ContainsFunc(tc.nodes, func(s *Server) bool { return s.node.copies.sent.Load() == 0 })
+	})
+	for _, s := range tc.nodes {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	goleak.VerifyNone(t, before)
 }

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
 	"github.com/quarrycache/quarry/cluster/bucket"
@@ -89,6 +90,8 @@ func open(t testing.TB, k *Controller, o control.Options) control.Store {
 }
 
 func TestAlone(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) }) // behind what is closed at the end
 	dir := t.TempDir()
 	k, log := start(t, Config{Data: dir})
 	if _, err := Start(Config{Data: dir, Listen: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "another process") {
