@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -244,6 +245,10 @@ func (l httpLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// mutexProfileOneIn of the waits for a lock is in /debug/pprof/mutex: few enough
+// that those who do not wait pay nothing.
+const mutexProfileOneIn = 100
+
 // routes says who answers what. All is GET; a ServeMux refuses the rest.
 func (a *admin) routes() *http.ServeMux {
 	mux := http.NewServeMux()
@@ -256,6 +261,7 @@ func (a *admin) routes() *http.ServeMux {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", a.ready)
 	if a.srv.cfg.AdminPprof {
+		runtime.SetMutexProfileFraction(mutexProfileOneIn)
 		// Not cmdline: how the program was called is nobody's business.
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", http.NotFound)

@@ -165,6 +165,9 @@ func TestAdminPprof(t *testing.T) {
 		t.Error("no index of profiles")
 	}
 	get(t, url+"/debug/pprof/heap", 200)
+	if body := get(t, url+"/debug/pprof/mutex?debug=1", 200); !strings.Contains(body, "sampling period=100\n") {
+		t.Errorf("no waits for locks are profiled:\n%s", body)
+	}
 	get(t, url+"/debug/pprof/cmdline", 404)
 }
 
