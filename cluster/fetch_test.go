@@ -129,6 +129,26 @@ func TestFetch(t *testing.T) {
 	})
 }
 
+// TestJitter: what is loaded together does not end together; lives are shorter by
+// up to a tenth, never longer (S3-35).
+func TestJitter(t *testing.T) {
+	c := newClient(t, Options{Servers: []string{startServer(t, patient())}})
+	s := newSource(1)
+	hard, soft := map[uint64]bool{}, map[uint64]bool{}
+	for i := range 50 {
+		r := c.Fetch(bg, fmt.Sprint("k", i), s.load)
+		want(t, r, Hit, "v1", FromSource)
+		life := time.Duration(r.Hard-r.Read) * time.Millisecond
+		if life > defaultLife || life < defaultLife*9/10-time.Millisecond {
+			t.Errorf("a life of %v, want nine to ten tenths of %v", life, defaultLife)
+		}
+		hard[r.Hard-r.Read], soft[r.Soft-r.Read] = true, true
+	}
+	if len(hard) < 40 || len(soft) < 40 {
+		t.Errorf("50 values have %d hard deadlines and %d soft ones", len(hard), len(soft))
+	}
+}
+
 // TestFetchAbsent keeps that the source has no such row, for 2 s, and never that
 // it could not be read (S1-23).
 func TestFetchAbsent(t *testing.T) {

@@ -195,7 +195,7 @@ func splitMap(t *testing.T, m *bucket.Map, key string, n int) *bucket.Map {
 
 // TestSplit reads a split key through real nodes: one load fills all places, a
 // notice reaches all of them, plain writes are refused (S0-01, S0-02, S0-04,
-// S2-01, S2-06, S2-11).
+// S2-01, S2-06, S2-09, S2-11).
 func TestSplit(t *testing.T) {
 	ns := startNodes(t, 4, 0)
 	const n = 8
@@ -257,6 +257,20 @@ func TestSplit(t *testing.T) {
 	}
 	for i := range list {
 		want(t, list[i].Fetch(bg, "hot", s.load), Hit, "v3", FromOwner)
+	}
+}
+
+// TestSplitPlaces: places of a key are in buckets of their own, whatever braces
+// are in it: there are no hash tags (S2-02).
+func TestSplitPlaces(t *testing.T) {
+	for _, key := range []string{"hot", "{tag}hot", "hot{tag}"} {
+		buckets := map[int]bool{bucket.Of([]byte(key)): true}
+		for i := range 8 {
+			buckets[bucket.Of([]byte(splitKey(key, i)))] = true
+		}
+		if len(buckets) < 8 {
+			t.Errorf("%s and 8 places of it are in %d buckets", key, len(buckets))
+		}
 	}
 }
 

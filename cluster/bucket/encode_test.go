@@ -125,7 +125,7 @@ func stays(n, m *Map) int {
 	return -1
 }
 
-// Keys and their buckets, for clients in other languages.
+// S1-47, S2-02, S3-09: keys and their buckets, for clients in other languages.
 func TestVectors(t *testing.T) {
 	text, err := os.ReadFile("testdata/vectors.json")
 	if err != nil {
