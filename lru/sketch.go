@@ -69,14 +69,14 @@ func (s *sketch) block(x uint64) uint64 {
 	return uint64(p) * blockBytes
 }
 
-// counter is where the counter of row is in block off, for the spread hash x.
-func counter(off uint64, x uint64, row uint) (word uint64, shift uint) {
-	i := uint(x>>(5*row)) & 31
-	if row == 3 && i == 31 {
-		i = 30 // 31 is the age
-	}
-	return off + uint64(row)*16 + uint64(i>>4)*8, (i & 15) * 4
-}
+// A key's counters, for the spread hash x in block off: the word that each is
+// in, and how far up. Spelled out, row by row, since every read comes here.
+func row0(off, x uint64) (word, shift uint64) { return slot(off, x&31) }
+func row1(off, x uint64) (word, shift uint64) { return slot(off+16, x>>5&31) }
+func row2(off, x uint64) (word, shift uint64) { return slot(off+32, x>>10&31) }
+func row3(off, x uint64) (word, shift uint64) { return slot(off+48, min(x>>15&31, 30)) } // 31 is the age
+
+func slot(row, i uint64) (word, shift uint64) { return row + i>>4<<3, i & 15 << 2 }
 
 // add counts a request for the key with hash h. items is the number of items
 // in the shard.
@@ -84,16 +84,27 @@ func (s *sketch) add(h uint64, items int) {
 	x := spread(h)
 	off := s.block(x)
 	s.age(off)
-	least := s.least(off, x)
+	w0, s0 := row0(off, x)
+	w1, s1 := row1(off, x)
+	w2, s2 := row2(off, x)
+	w3, s3 := row3(off, x)
+	v0, v1, v2, v3 := s.mem.U64(w0), s.mem.U64(w1), s.mem.U64(w2), s.mem.U64(w3)
+	c0, c1, c2, c3 := v0>>s0&0xf, v1>>s1&0xf, v2>>s2&0xf, v3>>s3&0xf
+	least := min(c0, c1, c2, c3)
 	if least == countMax {
 		return
 	}
-	for row := range uint(4) {
-		w, shift := counter(off, x, row)
-		v := s.mem.U64(w)
-		if v>>shift&0xf == least {
-			s.mem.PutU64(w, v+1<<shift)
-		}
+	if c0 == least {
+		s.mem.PutU64(w0, v0+1<<s0)
+	}
+	if c1 == least {
+		s.mem.PutU64(w1, v1+1<<s1)
+	}
+	if c2 == least {
+		s.mem.PutU64(w2, v2+1<<s2)
+	}
+	if c3 == least {
+		s.mem.PutU64(w3, v3+1<<s3)
 	}
 	if s.adds++; s.adds >= items*periodPerItem && s.adds >= 1<<sketchLevelMin*itemsPerBlock {
 		s.adds = 0
@@ -113,16 +124,11 @@ func (s *sketch) count(h uint64) uint64 {
 	x := spread(h)
 	off := s.block(x)
 	s.age(off)
-	return s.least(off, x)
-}
-
-func (s *sketch) least(off, x uint64) uint64 {
-	least := uint64(countMax)
-	for row := range uint(4) {
-		w, shift := counter(off, x, row)
-		least = min(least, s.mem.U64(w)>>shift&0xf)
-	}
-	return least
+	w0, s0 := row0(off, x)
+	w1, s1 := row1(off, x)
+	w2, s2 := row2(off, x)
+	w3, s3 := row3(off, x)
+	return min(s.mem.U64(w0)>>s0&0xf, s.mem.U64(w1)>>s1&0xf, s.mem.U64(w2)>>s2&0xf, s.mem.U64(w3)>>s3&0xf)
 }
 
 // age halves a block as often as periods have ended since it was last aged.

@@ -51,21 +51,25 @@ func (v *Item) AppendValue(dst []byte) []byte {
 // show makes the shard's view one of it.
 func (sh *shard) show(it item, now Time) *Item {
 	v := &sh.view
-	*v = Item{
-		Key:        it.key(),
-		CAS:        it.cas(),
-		Flags:      it.flags(),
-		Size:       it.valueLen(),
-		TTL:        ttl(it.expiry(), now),
-		LastAccess: int64(it.idleSeconds(now.Seconds())),
-		Class:      sh.a.ClassOf(it.r) + 1,
-		HitBefore:  it.tag&lru.Fetched != 0,
-		Stale:      it.tag&stale != 0,
-		WinSent:    it.tag&winSent != 0,
-		Binary:     it.tag&keyBinary != 0,
-		sh:         sh,
-		it:         it,
-	}
+	// Field by field: as one literal it is made on the stack and copied.
+	v.Key = it.key()
+	v.CAS = it.cas()
+	v.Number = 0
+	v.Flags = it.flags()
+	v.Size = it.valueLen()
+	v.TTL = ttl(it.expiry(), now)
+	v.LastAccess = int64(it.idleSeconds(now.Seconds()))
+	v.Class = sh.a.ClassOf(it.r) + 1
+	v.Footprint = 0
+	v.HitBefore = it.tag&lru.Fetched != 0
+	v.Won = false
+	v.Stale = it.tag&stale != 0
+	v.WinSent = it.tag&winSent != 0
+	v.Vivified = false
+	v.Binary = it.tag&keyBinary != 0
+	v.Fresh = nil
+	v.sh = sh
+	v.it = it
 	v.OldTTL = v.TTL
 	if it.tag&hasExtra != 0 {
 		sh.showExtra(it, now)
