@@ -194,7 +194,12 @@ func TestNoMemory(t *testing.T) {
 		t.Fatal("never full")
 	}
 	p.want(fmt.Sprintf("get k%d\r\nget k0\r\n", full), "END\r\nVALUE k0 0 1000\r\n"+value+"\r\nEND\r\n")
-	p.want("set k0 0 0 1000\r\n"+value+"\r\nget k0\r\n", "SERVER_ERROR out of memory storing object\r\nEND\r\n")
+	// A value of the same class takes the place of the old one; another finds no
+	// room, and the old one goes.
+	other := strings.Repeat("u", 1000)
+	p.want("set k1 0 0 1000\r\n"+other+"\r\nget k1\r\n", "STORED\r\nVALUE k1 0 1000\r\n"+other+"\r\nEND\r\n")
+	longer := strings.Repeat("v", 1500)
+	p.want("set k0 0 0 1500\r\n"+longer+"\r\nget k0\r\n", "SERVER_ERROR out of memory storing object\r\nEND\r\n")
 
 	// A large value finds its first chunk and then no more.
 	q := newTestPeer(t, Config{NoEvict: true, MemoryMB: 2})

@@ -16,8 +16,10 @@ const (
 	outHighBytes = 256 << 10
 
 	// pinMinBytes is the size from which a value is written from slab memory
-	// instead of being copied into the reply buffer.
-	pinMinBytes = 16 << 10
+	// instead of being copied into the reply buffer. Source: CPU for a get of
+	// 10 KB is 0.92 of a copy's one at a time, and 0.97 at pipeline 16; of
+	// 5 KB it is the same either way.
+	pinMinBytes = 8 << 10
 
 	// outKeepBytes is the most memory for replies that a worker of a loop
 	// keeps for the next batch, and pooledKeepBytes one in the pool.
