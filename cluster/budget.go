@@ -11,10 +11,15 @@ type Budget struct {
 	own     float64 // loads a second as given
 }
 
-// NewBudget is a budget of so many loads a second. A burst is not saved up.
+// NewBudget is a budget of so many loads a second, 0 for none. A burst is not
+// saved up.
 func NewBudget(loadsPerSecond float64) *Budget {
 	b := &Budget{own: loadsPerSecond}
-	b.limiter = rate.NewLimiter(rate.Limit(loadsPerSecond), 1)
+	burst := 1
+	if loadsPerSecond <= 0 {
+		burst = 0 // a limiter begins with its burst, whatever its rate
+	}
+	b.limiter = rate.NewLimiter(rate.Limit(loadsPerSecond), burst)
 	return b
 }
 

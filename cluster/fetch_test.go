@@ -306,6 +306,19 @@ func TestLoadsDirectly(t *testing.T) {
 	}
 }
 
+// TestNoLoadsDirectly: none are none, from the first one on (S1-61).
+func TestNoLoadsDirectly(t *testing.T) {
+	f := startFake(t)
+	f.stop()
+	c := newClient(t, Options{Servers: []string{f.addr}, Fetch: FetchOptions{DirectLoads: -1}, Near: NearOptions{Bytes: -1}})
+	s := newSource(1)
+	for i := range 3 {
+		if r := c.Fetch(bg, fmt.Sprint("k", i), s.load); r.Outcome != Unavailable || s.reads.Load() != 0 {
+			t.Errorf("got %v, and %d loads, want none", r.Outcome, s.reads.Load())
+		}
+	}
+}
+
 // TestRefusedFill has a notice arrive while the value is being loaded: what was
 // loaded is not stored, and one more look finds what is (S1-25, S1-37).
 func TestRefusedFill(t *testing.T) {
