@@ -2,9 +2,12 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,6 +127,44 @@ func TestNoticeIsRetried(t *testing.T) {
 		defer c.retry.mu.Unlock()
 		return !c.retry.running
 	})
+}
+
+// TestWriteThrough: the source has a change, and the cache could not be told. The
+// old value is shown until the notice, which is tried again, is heard; and a key
+// with a version in it stays what it is, while its pointer leads on (S1-70).
+func TestWriteThrough(t *testing.T) {
+	addr := startServer(t, patient())
+	var cut atomic.Bool
+	cut.Store(true)
+	writer := newClient(t, Options{Servers: []string{addr}, Timeout: 200 * time.Millisecond, BreakerPause: 10 * time.Millisecond,
+		DialFunc: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if cut.Load() {
+				return nil, errors.New("the way is cut")
+			}
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}})
+	reader := newClient(t, Options{Servers: []string{addr}, Near: NearOptions{Bytes: -1}, Fetch: FetchOptions{Grant: 20 * time.Second, Wait: 20 * time.Second}})
+	s := newSource(7)
+	read := func(options ...FetchOption) Result {
+		pointer := reader.Fetch(bg, "item:42", s.load, options...) // v7
+		return reader.Fetch(bg, "item:42:"+string(pointer.Value), s.load)
+	}
+	want(t, read(), Hit, "v7", FromSource)
+
+	s.version.Store(8) // the commit
+	hard := uint64(time.Now().Add(time.Minute).UnixMilli())
+	if err := writer.Store(bg, "item:42:v8", Versioned{Value: []byte("v8"), Version: 8, Deadlines: Deadlines{Hard: hard}}); err == nil {
+		t.Error("a store over a way that is cut has no error")
+	}
+	if n := writer.Invalidate(bg, "item:42", 8); n.Err() == nil {
+		t.Error("a notice over a way that is cut has no error")
+	}
+	want(t, read(), Hit, "v7", FromOwner) // source ok, cache failed
+	cut.Store(false)
+	waitFor(t, "the notice", func() bool { return reader.Get(bg, "item:42").Outcome == Stale })
+	want(t, read(MinVersion(8)), Hit, "v8", FromSource)
+	want(t, read(), Hit, "v8", FromOwner)
+	want(t, reader.Get(bg, "item:42:v7"), Hit, "v7", FromOwner)
 }
 
 // TestOwnerBeforeHears: after a change of the map the owner before hears, too,

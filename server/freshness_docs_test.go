@@ -31,7 +31,8 @@ func docBlocks(t *testing.T, path, kind string) []string {
 	return blocks
 }
 
-// TestFreshnessSessions types the sessions of the documents into netcat.
+// TestFreshnessSessions types the sessions of the documents into netcat, write-through
+// and pointers to keys that never change among them (S1-70).
 func TestFreshnessSessions(t *testing.T) {
 	nc := needProgram(t, "netcat-openbsd", "nc")
 	for _, path := range []string{"../docs/freshness.md", "../docs/recipes.md"} {
