@@ -60,11 +60,6 @@ const (
 	hotCapacityDefault = 100_000
 	hotHeadroom        = 1.25
 
-	// hotWritesPart: each write of a split key goes to all its copies, so a key
-	// is split into so many at most that the writes of a copy stay below this
-	// part of its reads.
-	hotWritesPart = 0.1
-
 	// Of reports, keys and the time over which they fade.
 	hotHiddenMax  = 256
 	hotHiddenFade = 30 * time.Second
@@ -286,17 +281,15 @@ func (h *hotKeys) hiddenRate(key string) float64 { return h.hidden[key] / hotHid
 // or has no room for a number behind it.
 func (h *hotKeys) copiesFor(k *hotKey, m *bucket.Map) uint32 {
 	hot := min(hotReadsMin, h.capacity*hotCapacityPart)
-	if m == nil || k.reads < hot || k.writes > k.reads*hotWritesPart {
+	limit := bucket.SplitLimit(k.reads, k.writes)
+	if m == nil || k.reads < hot || limit < 1 {
 		return 0
 	}
 	if len(k.key) > bucket.SplitKeyMax || isCopyOfSplit(k.key, m) {
 		return 1
 	}
 	n := math.Ceil(k.reads * hotHeadroom / h.capacity)
-	if k.writes > 0 {
-		n = min(n, math.Floor(k.reads*hotWritesPart/k.writes))
-	}
-	return uint32(max(min(n, float64(len(m.Nodes)), bucket.SplitMax), 1))
+	return uint32(max(min(n, float64(len(m.Nodes)), float64(limit)), 1))
 }
 
 // isCopyOfSplit reports whether key is key#i of a split.

@@ -371,6 +371,7 @@ type clusterSplit struct {
 	Rate     float64 `placeholder:"N" help:"Reads a second of the key."`
 	NodeRate float64 `placeholder:"N" help:"Reads a second of one key that a node stands."`
 	Headroom float64 `default:"1.2" help:"Room above the rate."`
+	Force    bool    `help:"Split it though nodes say that it is written too much for that."`
 }
 
 // Run splits a key.
@@ -387,6 +388,13 @@ func (c *clusterSplit) Run(ctx context.Context, k *kong.Kong) error {
 	return c.publish(ctx, k, func(base *bucket.Map) (*bucket.Map, error) {
 		if len(base.Nodes) < 2 {
 			return nil, errors.New("quarry: on one node a split key costs more and gains nothing")
+		}
+		if was, _ := base.SplitOf([]byte(c.Key)); c.N > was.N && !c.Force {
+			use := c.useOf(ctx, base, c.Key)
+			use.reads = max(use.reads, c.Rate)
+			if err := use.allows(c.Key, c.N); err != nil {
+				return nil, err
+			}
 		}
 		return base.Plan(bucket.Change{Split: []bucket.Split{{Key: bucket.RawKey(c.Key), N: c.N}}})
 	})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/alecthomas/kong"
@@ -56,7 +57,8 @@ func must(t testing.TB, args ...string) string {
 // fakeNode answers config get quarry and stats, as a node does.
 type fakeNode struct {
 	addr string
-	text func() []byte // of its map; nil is none
+	text func() []byte          // of its map; nil is none
+	hot  atomic.Pointer[string] // lines of stats hotkeys; nil: it does not know that
 }
 
 func newFakeNode(t testing.TB, text func() []byte) *fakeNode {
@@ -66,7 +68,7 @@ func newFakeNode(t testing.TB, text func() []byte) *fakeNode {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	n := &fakeNode{l.Addr().String(), text}
+	n := &fakeNode{addr: l.Addr().String(), text: text}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -88,6 +90,8 @@ func (n *fakeNode) serve(c net.Conn) {
 			fmt.Fprintf(c, "CONFIG quarry 0 %d\r\n%s\r\nEND\r\n", len(text), text)
 		case line == "stats":
 			fmt.Fprintf(c, "STAT curr_items 4096000\r\nSTAT bytes 409600000\r\nEND\r\n")
+		case line == "stats hotkeys" && n.hot.Load() != nil:
+			fmt.Fprintf(c, "%sEND\r\n", *n.hot.Load())
 		default:
 			fmt.Fprintf(c, "ERROR\r\n")
 		}
@@ -297,6 +301,54 @@ func TestSplitInto(t *testing.T) {
 			t.Errorf("%g/s with %g/s a node is %d, %v, want %d", tt.rate, tt.perNode, got, err, tt.want)
 		}
 	}
+}
+
+// S2-05, S2-08: each place of a split key has all the writes, so a key that nodes
+// see written much is not split, and one that is written at all into not too many.
+// A node that says nothing hinders nobody.
+func TestSplitOfWrittenKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "map.json")
+	t.Setenv("QUARRY_CLUSTER", "file:"+path)
+	a, b, c := newFakeNode(t, fileMap(path)), newFakeNode(t, fileMap(path)), newFakeNode(t, fileMap(path))
+	must(t, "cluster", "init", "--node", "a="+a.addr, "--node", "b="+b.addr, "--node", "c="+c.addr, "-y")
+	say := func(n *fakeNode, lines string) { n.hot.Store(&lines) }
+	for _, tt := range []struct {
+		name    string
+		a, b    string // of stats hotkeys; c does not know the word
+		args    string
+		refused string // "" is not
+	}{
+		{"unknown", "", "STAT other 90000 90000 1 0 0\r\n", "k 4", ""},
+		{"read", "STAT k 90000 0 1 0 2\r\n", "", "k 4", ""},
+		{"written", "STAT k 90000 20000 1 0 0\r\n", "", "k 4", "not worth a split"},
+		{"written only", "", "STAT k 0 5000 1 0 0\r\n", "k 2", "read 0 and written 5000 times a second"},
+		{"written some", "STAT k 90000 3000 1 0 2\r\n", "", "k 4", "worth 3 places at most"},
+		{"within the limit", "STAT k 90000 3000 1 0 2\r\n", "", "k 3", ""},
+		{"copies are read", "STAT k 90000 3000 1 0 2\r\n", "STAT k 90000 0 1 0 2\r\n", "k 4", ""},
+		{"hardly used", "STAT k 100 100 1 0 0\r\n", "", "k 4", ""},
+		{"to be read more", "STAT k 90000 3000 1 0 2\r\n", "", "k --rate 400000 --node-rate 100000", ""},
+		{"not so much more", "STAT k 90000 20000 1 0 0\r\n", "", "k --rate 400000 --node-rate 100000", "worth 2 places at most"},
+		{"odd name", "STAT a%23b 9000 9000 1 0 0\r\n", "", "a#b 4", "not worth a split"},
+		{"forced", "STAT k 90000 20000 1 0 0\r\n", "", "k 4 --force", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			say(a, tt.a)
+			say(b, tt.b)
+			out, err := try(t, append([]string{"cluster", "split", "--dry-run"}, strings.Fields(tt.args)...)...)
+			if tt.refused == "" && err != nil || tt.refused != "" && (err == nil || !strings.Contains(err.Error(), tt.refused) || strings.Contains(err.Error(), "\n")) {
+				t.Errorf("got %v, want %q\n%s", err, tt.refused, out)
+			}
+		})
+	}
+
+	// Places share the reads, and each has the writes. Fewer of them are always better.
+	must(t, "cluster", "split", "k", "4", "--force", "-y")
+	say(a, "STAT k#0 20000 2500 1 0 1\r\nSTAT k%231 20000 2600 2 0 1\r\nSTAT k#x 9 90000 3 0 1\r\nSTAT kk#0 9 90000 3 0 1\r\n")
+	say(b, "STAT k#2 20000 2500 1 0 1\r\n")
+	if _, err := try(t, "cluster", "split", "k", "5", "-y"); err == nil || !strings.Contains(err.Error(), "read 60000 and written 2600 times a second") {
+		t.Errorf("more places: %v", err)
+	}
+	must(t, "cluster", "split", "k", "3", "-y")
 }
 
 func deadAddr(t testing.TB) string {

@@ -333,15 +333,12 @@ func (s *topServer) ask(ctx context.Context, n *topNode, w *topWatch) (hot []top
 	}
 	n.compare(s.last, stats, now.Sub(s.at).Seconds())
 	s.at, s.last = now, stats
-	if pairs, err := s.wire.stats("hotkeys"); err == nil {
-		for _, p := range pairs {
-			if h, ok := parseHot(p[0], p[1]); ok {
-				h.Node = s.node.ID
-				hot = append(hot, h)
-			}
-		}
-	} else if !errors.Is(err, errRefused) {
+	hot, err = s.wire.hotKeys()
+	if err != nil && !errors.Is(err, errRefused) {
 		return nil, nil, err
+	}
+	for i := range hot {
+		hot[i].Node = s.node.ID
 	}
 	if w.m == nil {
 		return hot, nil, nil
@@ -363,6 +360,20 @@ func (s *topServer) ask(ctx context.Context, n *topNode, w *topWatch) (hot []top
 	}
 	m, err = s.wire.config()
 	return hot, m, err
+}
+
+// hotKeys are the keys that are used most, by stats hotkeys.
+func (w *wire) hotKeys() (hot []topHot, err error) {
+	pairs, err := w.stats("hotkeys")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pairs {
+		if h, ok := parseHot(p[0], p[1]); ok {
+			hot = append(hot, h)
+		}
+	}
+	return hot, nil
 }
 
 // parseHot reads a line of stats hotkeys: a key, URI-encoded, and its reads,
