@@ -77,18 +77,18 @@ type nodes struct {
 	list  []*server.Server
 	addrs []string
 	m     *bucket.Map
+	clock serverClock
 }
 
 func startNodes(t testing.TB, n, copies int) *nodes {
 	t.Helper()
 	ns := new(nodes)
-	var clock serverClock
-	clock.behind.Store(time.Minute.Milliseconds())
+	ns.clock.behind.Store(time.Minute.Milliseconds())
 	var list []bucket.Node
 	for i := range n {
-		var cfg server.Config
+		cfg := patient()
 		cfg.Threads = 1
-		cfg.Clock = clock.now
+		cfg.Clock = ns.clock.now
 		cfg.Cluster = server.ClusterConfig{NodeID: fmt.Sprintf("n%02d", i), HasStore: true}
 		s, addr := startServerToo(t, cfg)
 		ns.list, ns.addrs = append(ns.list, s), append(ns.addrs, addr)
@@ -99,12 +99,18 @@ func startNodes(t testing.TB, n, copies int) *nodes {
 		t.Fatal(err)
 	}
 	ns.publish(t, m)
-	clock.behind.Store(0) // floors are known
+	ns.clock.behind.Store(0) // floors are known
 	return ns
 }
 
 // serverClock is a server's clock that may be behind.
 type serverClock struct{ behind atomic.Int64 }
+
+// forward moves the clocks of the nodes and of clients.
+func (ns *nodes) forward(k *clock, d time.Duration) {
+	ns.clock.behind.Add(-d.Milliseconds())
+	k.forward(d)
+}
 
 // now is the time in ms.
 func (k *serverClock) now() store.Time { return store.Time(time.Now().UnixMilli() - k.behind.Load()) }

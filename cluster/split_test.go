@@ -388,3 +388,149 @@ func TestSplitLoad(t *testing.T) {
 		t.Errorf("the busiest node has %.2f of the reads, want about %.2f", got, share)
 	}
 }
+
+// placeReaders are clients of which each reads another place of a split key, in
+// the order of the places.
+func placeReaders(t *testing.T, ns *nodes, key string, n int, o Options) []*Client {
+	t.Helper()
+	o.Seeds, o.Connections, o.MapGap, o.Near.Bytes = ns.addrs, 1, time.Millisecond, -1
+	list := make([]*Client, n)
+	for id, found := 0, 0; found < n; id++ {
+		o.ClientID = fmt.Sprint("client", id)
+		c := newClient(t, o)
+		for i := range list {
+			if place, _ := c.place(bg, key); place == splitKey(key, i) && list[i] == nil {
+				list[i] = c
+				found++
+			}
+		}
+	}
+	return list
+}
+
+// TestDeleteAll: an edit that deletes all places of a split key, one after the
+// other, makes the time shorter in which the old value is shown, and not nothing.
+// Each place is loaded once then, under a grant, and where the budget has fewer
+// grants there are no more loads than that (S0-09).
+func TestDeleteAll(t *testing.T) {
+	const key, places, grants = "hot", 4, 2
+	ns := startNodes(t, 2, 0)
+	ns.publish(t, splitMap(t, ns.m, key, places))
+	k := new(clock)
+	readers := placeReaders(t, ns, key, places, Options{Now: k.now, Fetch: FetchOptions{Grant: 20 * time.Second, Wait: 20 * time.Second, DirectLoads: -1}})
+	s := newSource(1)
+	settle := func() {
+		t.Helper()
+		for _, c := range readers {
+			waitFor(t, "the offers", func() bool { return c.offers.Load() == 0 })
+		}
+	}
+	want(t, readers[0].Fetch(bg, key, s.load), Hit, "v1", FromSource)
+	settle()
+
+	// edit makes a version, deletes all places, and has all of them read.
+	edit := func(version uint64) (loads, denied int64, took time.Duration) {
+		t.Helper()
+		before, after := fmt.Sprint("v", version-1), fmt.Sprint("v", version)
+		s.version.Store(version)
+		for i := range readers {
+			for j, c := range readers {
+				r := c.Get(bg, key)
+				if gone := j < i; gone && r.Outcome != Miss || !gone && (r.Outcome != Hit || string(r.Value) != before) {
+					t.Errorf("%d places deleted: place %d has %v %q, want it gone: %v", i, j, r.Outcome, r.Value, gone)
+				}
+			}
+			if err := readers[0].Delete(bg, splitKey(key, i)); err != nil {
+				t.Errorf("delete place %d: %v", i, err)
+			}
+		}
+		s.reads.Store(0)
+		var begun, none atomic.Int64
+		load := func(ctx context.Context, q LoadRequest) (Loaded, error) {
+			// No load ends before all places have been asked for.
+			for begun.Add(1); begun.Load()+none.Load() < places && ctx.Err() == nil; {
+				time.Sleep(time.Millisecond)
+			}
+			return s.load(ctx, q)
+		}
+		begin := time.Now()
+		var wg sync.WaitGroup
+		for i, c := range readers {
+			wg.Go(func() {
+				switch r := c.Fetch(bg, key, load); {
+				case r.Outcome == Unavailable && errors.Is(r.Cause, ErrDenied):
+					none.Add(1)
+				case r.Outcome != Hit || string(r.Value) != after:
+					t.Errorf("place %d: got %v %q, %v", i, r.Outcome, r.Value, r.Cause)
+				}
+			})
+		}
+		wg.Wait()
+		took = time.Since(begin)
+		settle()
+		return s.reads.Load(), none.Load(), took
+	}
+	if loads, denied, _ := edit(2); loads != places || denied != 0 {
+		t.Errorf("%d loads and %d denied, want one load for each of %d places", loads, denied, places)
+	}
+
+	// The budget of the cluster has room for fewer: one grant a second of each node.
+	ns.publish(t, change(t, ns.m, bucket.Change{Budget: &bucket.Budget{Foreground: grants}}))
+	ns.forward(k, 2*time.Second) // what was granted before is not of this second
+	loads, denied, took := edit(3)
+	t.Logf("%d places, %d grants a second: %d loads, %d denied, in %v", places, grants, loads, denied, took)
+	if most := grants * (1 + int64(took/time.Second)); loads < 1 || loads > most || loads+denied != places {
+		t.Errorf("%d loads and %d denied in %v, want 1 to %d loads", loads, denied, took, most)
+	}
+	for _, c := range readers {
+		if n := c.Stats().DirectLoads; n != 0 {
+			t.Errorf("%d loads past the grants", n)
+		}
+	}
+}
+
+// TestMissedWriteEnds: a place that has missed a write, which nobody repairs and
+// nobody tells again, has the old value no longer than its life: the hard deadline,
+// or without versions the TTL (S0-10).
+func TestMissedWriteEnds(t *testing.T) {
+	const key, life = "hot", time.Minute
+	for name, write := range map[string]func(c *Client, k *clock, place int, version uint64) error{
+		"hard": func(c *Client, k *clock, place int, version uint64) error {
+			return c.storeAt(bg, splitKey(key, place), Versioned{Value: fmt.Append(nil, "v", version), Version: version,
+				Deadlines: Deadlines{Hard: uint64(k.now().Add(life).UnixMilli())}})
+		},
+		"TTL": func(c *Client, _ *clock, place int, version uint64) error {
+			return c.Set(bg, &Item{Key: splitKey(key, place), Value: fmt.Append(nil, "v", version), TTL: life})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := startNodes(t, 2, 0)
+			ns.publish(t, splitMap(t, ns.m, key, 2))
+			k := new(clock)
+			readers := placeReaders(t, ns, key, 2, Options{Now: k.now})
+			other := newClient(t, Options{Seeds: ns.addrs, Near: NearOptions{Bytes: -1}}) // its clock stays
+			for place := range 2 {
+				if err := write(readers[0], k, place, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ns.forward(k, life/4)
+			if err := write(readers[0], k, 0, 2); err != nil { // place 1 misses it
+				t.Fatal(err)
+			}
+			want(t, readers[0].Get(bg, key), Hit, "v2", FromOwner)
+			want(t, readers[1].Get(bg, key), Hit, "v1", FromOwner)
+			ns.forward(k, life/4)
+			want(t, readers[1].Get(bg, key), Hit, "v1", FromOwner)
+			ns.forward(k, life/2+2*time.Second)
+			want(t, readers[0].Get(bg, key), Hit, "v2", FromOwner)
+			for _, c := range []*Client{readers[1], other} {
+				if r := c.Get(bg, splitKey(key, 1)); r.Outcome != Miss {
+					t.Errorf("after its life place 1 has %v %q", r.Outcome, r.Value)
+				}
+			}
+			s := newSource(2)
+			want(t, readers[1].Fetch(bg, key, s.load), Hit, "v2", FromSource)
+		})
+	}
+}
