@@ -25,6 +25,10 @@ import (
 // been one before (others drop the bucket with it); and a node drops what it has
 // when it becomes one.
 //
+// What a copy did not take, as the link to it was not up or as it had another map,
+// is told again: keys as they are by then, and where there were too many of them
+// the bucket itself, so that the copy sees the gap before the next change.
+//
 //	ms <key> <len> Y<version> A<deadlines> F T P<epoch>,c L<stream>.<number>   a value
 //	ms <key> 0 MN Y<version> A<deadlines> P<epoch>,c L…                        no such row
 //	md <key> I Y<floor> P<epoch>,c L…                                          a floor
@@ -33,6 +37,11 @@ type copies struct {
 	node   *node
 	stream uint64 // of this start
 	next   [bucket.Count]uint64
+
+	untold  map[string]struct{} // keys that a copy did not take
+	owed    [bucket.Count]bool  // buckets of which there were more than untold has room for
+	pause   time.Duration       // before they are told again, at retryAt; 0: there are none
+	retryAt time.Time
 
 	restored bool // there is what an earlier start was told; set before anything is served
 
@@ -54,6 +63,11 @@ const (
 	// copiesBatchBytes and copiesBatchMax bound what is sent at once.
 	copiesBatchBytes = 1 << 20
 	copiesBatchMax   = 1024
+	// untoldMax bounds the keys that are told again, after copiesPauseMin first, and
+	// after twice as long each time, copiesPauseMax at most.
+	untoldMax      = 256
+	copiesPauseMin = 50 * time.Millisecond
+	copiesPauseMax = 2 * time.Second
 )
 
 // track notes what changes from now on, if there are copies of v to be told.
@@ -108,6 +122,7 @@ func (c *copies) run(ctx context.Context) {
 type outbox struct {
 	addr  string
 	calls []*link.Call
+	keys  [][]byte // of calls
 	bytes int
 }
 
@@ -130,17 +145,59 @@ func (c *copies) send(ctx context.Context, v *view) {
 			missing(b)
 		}
 	}
-	c.node.srv.store.Changes(func(key []byte) {
+	changed := func(key []byte) {
 		b := bucket.Of(key)
 		if v.roles[b] != roleOwner || len(v.m.Buckets[b].Copies) == 0 || seen[string(key)] {
 			return
 		}
 		seen[string(key)] = true
 		c.tell(ctx, v, boxes, b, key)
-	}, missing)
+	}
+	c.node.srv.store.Changes(changed, missing)
+	again := c.pause > 0 && !time.Now().Before(c.retryAt)
+	if again {
+		c.tellAgain(ctx, v, boxes, changed)
+	}
 	for _, box := range boxes {
 		c.flush(ctx, box)
 	}
+	switch left := c.untold != nil || c.owed != [bucket.Count]bool{}; {
+	case !left:
+		c.pause = 0
+	case again || c.pause == 0:
+		c.pause = min(max(2*c.pause, copiesPauseMin), copiesPauseMax)
+		c.retryAt = time.Now().Add(c.pause)
+	}
+}
+
+// tellAgain tells what copies did not take.
+func (c *copies) tellAgain(ctx context.Context, v *view, boxes map[bucket.NodeIndex]*outbox, changed func(key []byte)) {
+	keys := c.untold
+	c.untold = nil
+	for key := range keys {
+		changed([]byte(key))
+	}
+	for b := range c.owed {
+		if c.owed[b] && c.untold == nil { // else there is somebody still who does not listen
+			c.owed[b] = false
+			if v.roles[b] == roleOwner && len(v.m.Buckets[b].Copies) > 0 {
+				c.tell(ctx, v, boxes, b, keyIn(b))
+			}
+		}
+	}
+}
+
+// notTaken notes that a copy did not take what it was told of key.
+func (c *copies) notTaken(key []byte) {
+	c.unsent.Add(1)
+	if len(c.untold) >= untoldMax {
+		c.owed[bucket.Of(key)] = true
+		return
+	}
+	if c.untold == nil {
+		c.untold = make(map[string]struct{})
+	}
+	c.untold[string(key)] = struct{}{}
 }
 
 // keyIn is a key in bucket b that nobody uses, to tell of the bucket itself.
@@ -177,6 +234,7 @@ func (c *copies) tell(ctx context.Context, v *view, boxes map[bucket.NodeIndex]*
 			call.Value = value
 			state.fill(q)
 			box.calls = append(box.calls, call)
+			box.keys = append(box.keys, q.Key)
 			box.bytes += len(value) + len(key)
 		}
 		switch {
@@ -207,7 +265,7 @@ func (c *copies) tell(ctx context.Context, v *view, boxes map[bucket.NodeIndex]*
 }
 
 // flush sends what is in box. What a copy does not take it will miss by its
-// number.
+// number, and is told again.
 func (c *copies) flush(ctx context.Context, box *outbox) {
 	if len(box.calls) == 0 {
 		return
@@ -216,25 +274,30 @@ func (c *copies) flush(ctx context.Context, box *outbox) {
 	defer cancel()
 	l := c.node.peer(box.addr)
 	if err := l.Send(box.calls...); err != nil {
-		c.unsent.Add(uint64(len(box.calls)))
-		for _, call := range box.calls {
+		for i, call := range box.calls {
 			call.Free()
+			c.notTaken(box.keys[i])
 		}
 	} else {
-		for _, call := range box.calls {
-			switch err := call.Wait(ctx); {
-			case err == nil:
-				c.sent.Add(1)
-				call.Free()
-			case err == ctx.Err():
-				c.unsent.Add(1) // it was left, and is not ours any more
-			default:
-				c.unsent.Add(1)
-				call.Free()
+		for i, call := range box.calls {
+			err := call.Wait(ctx)
+			if err != nil && err == ctx.Err() {
+				c.notTaken(box.keys[i]) // it was left, and is not ours any more
+				continue
 			}
+			moved := false
+			if err == nil {
+				_, moved = call.Reply.Moved()
+			}
+			call.Free()
+			if err != nil || moved { // moved: by its map it has no copy, or not yet
+				c.notTaken(box.keys[i])
+				continue
+			}
+			c.sent.Add(1)
 		}
 	}
-	box.calls, box.bytes = box.calls[:0], 0
+	box.calls, box.keys, box.bytes = box.calls[:0], box.keys[:0], 0
 }
 
 // copyState is what a key has that a copy is told.

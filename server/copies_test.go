@@ -2,11 +2,13 @@ package server
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quarrycache/quarry/cluster/bucket"
+	"github.com/quarrycache/quarry/cluster/link"
 )
 
 // withCopies is the map after m in which bucket b has these copies.
@@ -80,6 +82,89 @@ func TestCopiesFromTheStart(t *testing.T) {
 			return strings.HasPrefix(talkTo(t, tc.addrs[1], fmt.Sprintf("mg %s v y P%d,c\r\n", key, tc.m.Epoch)), "VA 1 y5 ")
 		})
 	}
+}
+
+// What a copy cannot be told, as the link to it is not up, it is told when it is: a
+// few keys as they are by then, and of more that there is a gap. It does not keep
+// what is old until the next change.
+func TestCopyIsToldAgain(t *testing.T) {
+	tc := startCluster(t, 2, 1, Config{})
+	hard := time.Now().Add(time.Hour).UnixMilli()
+	var keys []string // of the first node
+	for i := 0; len(keys) < untoldMax+100; i++ {
+		if key := fmt.Sprint("key", i); tc.m.OwnerOf(bucket.Of([]byte(key))).ID == "n0" {
+			keys = append(keys, key)
+		}
+	}
+	store := func(version int, keys ...string) {
+		t.Helper()
+		var b, want strings.Builder
+		for _, key := range keys {
+			fmt.Fprintf(&b, "ms %s 2 Y%d A%d\r\nv%d\r\n", key, version, hard, version)
+			want.WriteString("HD\r\n")
+		}
+		if got := talkTo(t, tc.addrs[0], b.String()); got != want.String() {
+			t.Fatalf("version %d: %q", version, got)
+		}
+	}
+	has := func(version int, key string) bool {
+		return strings.Contains(talkTo(t, tc.addrs[1], fmt.Sprintf("mg %s v y P%d,c\r\n", key, tc.m.Epoch)), fmt.Sprintf(" y%d ", version))
+	}
+	n := tc.nodes[0].node
+	use := func(to *peer) (was *peer) {
+		n.peersMu.Lock()
+		defer n.peersMu.Unlock()
+		was = n.peers[tc.addrs[1]]
+		n.peers[tc.addrs[1]] = to
+		return was
+	}
+	unsent := func(count int) {
+		t.Helper()
+		before := n.copies.unsent.Load()
+		await(t, "nobody listens", func() bool { return n.copies.unsent.Load() >= before+uint64(count) })
+	}
+	store(5, keys[0], keys[1])
+	for _, key := range keys[:2] {
+		await(t, "the copy", func() bool { return has(5, key) })
+	}
+
+	dead := &peer{Link: link.New(link.Config{Addr: closedAddr(t)})}
+	defer dead.Close()
+	up := use(dead)
+	store(6, keys[0])
+	unsent(1)
+	use(up)
+	await(t, "what it was not told", func() bool { return has(6, keys[0]) })
+
+	use(dead)
+	store(5, keys[2:]...)
+	unsent(len(keys) - 2)
+	store(6, keys[1])
+	unsent(2 * untoldMax) // and all have been told twice
+	use(up)
+	await(t, "the gap, or the value", func() bool { return !has(5, keys[1]) })
+	await(t, "most of the keys", func() bool {
+		some := 0
+		for _, key := range keys[2:] {
+			if has(5, key) {
+				some++
+			}
+		}
+		return some >= untoldMax/2
+	})
+	store(7, keys[1])
+	await(t, "the next change", func() bool { return has(7, keys[1]) })
+}
+
+// closedAddr is an address where nobody listens.
+func closedAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // A node that was away drops what it was told before: an earlier start's too,

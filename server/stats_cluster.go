@@ -48,7 +48,7 @@ func (n *node) figures() []clusterFigure {
 		{"moved", "quarry_cluster_moved_total", counterType, "Clients that were told that a key is elsewhere.", n.moved.Load()},
 		{"copy_reads", "quarry_cluster_copy_reads_total", counterType, "Reads of copies.", n.copyReads.Load()},
 		{"copies_sent", "quarry_cluster_copies_sent_total", counterType, "What copies elsewhere were told.", n.copies.sent.Load()},
-		{"copies_unsent", "quarry_cluster_copies_unsent_total", counterType, "What they could not be told: they drop the bucket.", n.copies.unsent.Load()},
+		{"copies_unsent", "quarry_cluster_copies_unsent_total", counterType, "What they did not take, and are told again: they drop the bucket.", n.copies.unsent.Load()},
 		{"copies_received", "quarry_cluster_copies_received_total", counterType, "What this node was told as a copy.", n.copies.got.Load()},
 		{"copy_gaps", "quarry_cluster_copy_gaps_total", counterType, "Buckets that were dropped here because something was missing.", n.copies.gaps.Load()},
 		{"split_refusals", "quarry_cluster_split_refusals_total", counterType, "Plain writes to split keys, refused.", n.splitRefused.Load()},
