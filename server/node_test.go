@@ -96,10 +96,11 @@ func talkTo(t *testing.T, addr, text string) string {
 
 // A client that knows no map may talk to any node, in any protocol.
 func TestClusterPlainClients(t *testing.T) {
-	tc := startCluster(t, 3, 0, Config{})
+	tc := startCluster(t, 3, 0, Config{Cluster: ClusterConfig{RelayTimeout: 10 * time.Second}}) // the machine may be busy
 	const keys = 500
 	for i := range keys {
 		c := memcache.New(tc.addrs[i%3])
+		c.Timeout = testTimeout
 		it := &memcache.Item{Key: fmt.Sprint("k", i), Value: []byte(fmt.Sprint("v", i)), Flags: uint32(i)}
 		err := c.Set(it)
 		for try := 0; err != nil && try < 20; try++ {
@@ -112,6 +113,7 @@ func TestClusterPlainClients(t *testing.T) {
 	}
 	for n, addr := range tc.addrs {
 		c := memcache.New(addr)
+		c.Timeout = testTimeout
 		var names []string
 		for i := range keys {
 			names = append(names, fmt.Sprint("k", i))
