@@ -10,8 +10,8 @@ import (
 
 // policy is a simulated cache that counts bytes and holds none.
 type policy interface {
-	// request asks for key k, which is request i of the trace. On a miss
-	// the key is stored, or the policy turns it away.
+	// request asks for key k, or writes it, which is request i of the trace.
+	// If it was not there the key is stored, or the policy turns it away.
 	request(i int, k uint32) (hit bool)
 	// evictions is how many keys were removed for room.
 	evictions() uint64
@@ -77,7 +77,10 @@ func simulate(w *workload, name string, overhead int, capacity uint64) Result {
 	p := policies[name](w, capacity, cost)
 	var res Result
 	for i, k := range w.trace.Requests {
-		res.count(w.sizes[k], p.request(i, k))
+		hit := p.request(i, k)
+		if !w.isWrite(i) {
+			res.count(w.sizes[k], hit)
+		}
 	}
 	res.Evictions = p.evictions()
 	return res

@@ -12,9 +12,9 @@ import "math"
 // the same size, so that a group's top is its victim at any time.
 type beladyPolicy struct {
 	cost     []uint32
-	next     []uint32 // by request: the next request for the same key, never if there is none
+	next     []uint32 // by request: the next one for the same key if it is a read, else never
 	never    uint32
-	due      []uint32 // by key: its next request
+	due      []uint32 // by key: its next request, if that is a read
 	group    []uint8  // by key
 	place    []uint32 // by key: where in its group
 	stored   []bool   // by key
@@ -57,6 +57,9 @@ func makeBelady(w *workload, capacity uint64, cost []uint32, sized bool) *belady
 	for i := len(requests) - 1; i >= 0; i-- {
 		k := requests[i]
 		p.next[i], p.due[k] = p.due[k], uint32(i)
+		if w.isWrite(i) {
+			p.due[k] = p.never // it stores the key anyway
+		}
 	}
 	if sized {
 		for k, bytes := range cost {

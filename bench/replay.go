@@ -45,24 +45,41 @@ type ReplayConfig struct {
 	Progress  io.Writer // gets a line when a replay is done (nil: none)
 }
 
-// Row is a line of the table: a trace, its sizes, and the memory for it.
+// Row is a line of the table: a trace, its sizes, the memory for it, and which
+// of its requests are writes beside those that are writes in the trace.
 type Row struct {
 	Trace     string
 	MeanBytes int // mean size of values; 0: the trace's own sizes
 	MemoryMiB int // -m
+
+	WritePercent   int // of all requests are writes, whatever their keys
+	WrittenPercent int // of the keys are written and never read
 }
 
 // String is the row in short.
 func (r Row) String() string {
-	if r.MeanBytes == 0 {
-		return fmt.Sprintf("%s, own sizes, %d MB", r.Trace, r.MemoryMiB)
+	mean, writes := "own sizes", ""
+	if r.MeanBytes > 0 {
+		mean = fmt.Sprintf("mean %d", r.MeanBytes)
 	}
-	return fmt.Sprintf("%s, mean %d, %d MB", r.Trace, r.MeanBytes, r.MemoryMiB)
+	if r.WritePercent > 0 {
+		writes += fmt.Sprintf(", %d %% writes", r.WritePercent)
+	}
+	if r.WrittenPercent > 0 {
+		writes += fmt.Sprintf(", %d %% of keys only written", r.WrittenPercent)
+	}
+	return fmt.Sprintf("%s, %s, %d MB%s", r.Trace, mean, r.MemoryMiB, writes)
+}
+
+// load is the row without what differs between rows of the same workload.
+func (r Row) load() Row {
+	r.MemoryMiB = 0
+	return r
 }
 
 // Result is what a replay has counted.
 type Result struct {
-	Requests, Misses   uint64
+	Requests, Misses   uint64 // reads alone: a write hits and misses nothing
 	Bytes, MissedBytes uint64 // of the objects asked for, and of those missed
 	Evictions          uint64
 	Refused            uint64 // values that were not stored
@@ -115,6 +132,9 @@ func (c ReplayConfig) Validate() error {
 		if row.MeanBytes < 0 || row.MeanBytes > traceSizeMax || row.MemoryMiB < 1 {
 			return fmt.Errorf("bench: row %v: want a mean size up to %d and at least 1 MB", row, traceSizeMax)
 		}
+		if min(row.WritePercent, row.WrittenPercent) < 0 || max(row.WritePercent, row.WrittenPercent) > 100 {
+			return fmt.Errorf("bench: row %v: want 0 to 100 percent of writes", row)
+		}
 	}
 	for _, column := range c.Columns {
 		switch column {
@@ -145,13 +165,14 @@ func (c ReplayConfig) Validate() error {
 
 // workload is a trace with a size for each of its keys.
 type workload struct {
-	trace *Trace
-	sizes []uint32 // by key
-	bytes uint64   // of all objects with their keys
+	trace  *Trace
+	sizes  []uint32 // by key
+	bytes  uint64   // of all objects with their keys
+	writes []bool   // by request; nil: all are reads
 }
 
 func newWorkload(t *Trace, row Row) (*workload, error) {
-	w := &workload{trace: t, sizes: t.Sizes}
+	w := &workload{trace: t, sizes: t.Sizes, writes: t.Writes}
 	switch {
 	case row.MeanBytes > 0:
 		w.sizes = make([]uint32, len(t.Keys))
@@ -164,18 +185,37 @@ func newWorkload(t *Trace, row Row) (*workload, error) {
 	for _, size := range w.sizes {
 		w.bytes += keyTextBytes + uint64(size)
 	}
+	if row.WritePercent > 0 || row.WrittenPercent > 0 {
+		w.addWrites(row)
+	}
 	return w, nil
 }
 
-// batches are the requests in their order, up to n together, and no key twice
-// in a batch: it would miss twice, for it is stored when the batch is over.
-func (w *workload) batches(n int) iter.Seq[[]uint32] {
-	return func(yield func([]uint32) bool) {
+// addWrites makes writes of the requests that row asks for: which ones follows
+// from their keys and their places in the trace alone.
+func (w *workload) addWrites(row Row) {
+	const byKey, byPlace = 0x517cc1b727220a95, 0x2545f4914f6cdd1d // no seeds of the sizes
+	w.writes = make([]bool, len(w.trace.Requests))
+	for i, k := range w.trace.Requests {
+		w.writes[i] = w.trace.isWrite(i) ||
+			fmix64(w.trace.Keys[k]^byKey)%100 < uint64(row.WrittenPercent) ||
+			fmix64(uint64(i)^byPlace)%100 < uint64(row.WritePercent)
+	}
+}
+
+// isWrite reports whether request i stores its key without asking for it.
+func (w *workload) isWrite(i int) bool { return w.writes != nil && w.writes[i] }
+
+// batches are the requests in their order, from one up to another, up to n
+// together, and no key twice in a batch: it would miss twice, for it is stored
+// when the batch is over.
+func (w *workload) batches(n int) iter.Seq2[int, int] {
+	return func(yield func(from, to int) bool) {
 		last := make([]int, len(w.sizes)) // where each key was asked for last, counted from 1
 		requests, start := w.trace.Requests, 0
 		for i, k := range requests {
 			if i-start == n || last[k] > start {
-				if !yield(requests[start:i]) {
+				if !yield(start, i) {
 					return
 				}
 				start = i
@@ -183,7 +223,7 @@ func (w *workload) batches(n int) iter.Seq[[]uint32] {
 			last[k] = i + 1
 		}
 		if start < len(requests) {
-			yield(requests[start:])
+			yield(start, len(requests))
 		}
 	}
 }
@@ -191,12 +231,12 @@ func (w *workload) batches(n int) iter.Seq[[]uint32] {
 // replay is a replay in progress.
 type replay struct {
 	config ReplayConfig
-	loads  map[Row]func() (*workload, error) // by trace and mean; each is made when first used
+	loads  map[Row]func() (*workload, error) // by all but the memory; each is made when first used
 	table  *Table
 }
 
 // Replay replays each row against each column: look-aside, which is to get a
-// key, and on a miss to set it.
+// key, and on a miss to set it. A write sets it at once.
 func Replay(ctx context.Context, c ReplayConfig) (*Table, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -219,7 +259,7 @@ func (r *replay) prepare() {
 		if traces[name] == nil {
 			traces[name] = sync.OnceValues(func() (*Trace, error) { return OpenTrace(c.Dir, name) })
 		}
-		key := Row{Trace: name, MeanBytes: row.MeanBytes}
+		key := row.load()
 		if r.loads[key] == nil {
 			open := traces[name]
 			r.loads[key] = sync.OnceValues(func() (*workload, error) {
@@ -266,7 +306,7 @@ func (r *replay) replayCell(ctx context.Context, i, j int) error {
 		return nil
 	}
 	row, column := r.config.Rows[i], r.config.Columns[j]
-	w, err := r.loads[Row{Trace: row.Trace, MeanBytes: row.MeanBytes}]()
+	w, err := r.loads[row.load()]()
 	if err != nil {
 		return err
 	}

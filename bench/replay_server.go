@@ -36,9 +36,9 @@ func replayServer(ctx context.Context, c *ReplayConfig, w *workload, row Row) (R
 	return res, err
 }
 
-// replayAt replays w against the server at an address: a batch of mg, one for
-// each request, then ms for those that missed, which go out with the next
-// batch. Values are not asked for: they would change nothing but the time.
+// replayAt replays w against the server at an address: a batch of mg, or of ms
+// for writes, one for each request, then ms for those that missed, which go out
+// with the next batch. Values are not asked for: they would change nothing but the time.
 func replayAt(ctx context.Context, address string, pid int, w *workload, batch int) (Result, error) {
 	conn, err := dialServer(ctx, address)
 	if err != nil {
@@ -53,12 +53,12 @@ func replayAt(ctx context.Context, address string, pid int, w *workload, batch i
 	if err != nil {
 		return Result{}, err
 	}
-	for keys := range w.batches(batch) {
-		if err := l.batch(keys); err != nil {
+	for from, to := range w.batches(batch) {
+		if err := l.batch(from, to); err != nil {
 			return Result{}, err
 		}
 	}
-	if err := l.batch(nil); err != nil {
+	if err := l.batch(0, 0); err != nil {
 		return Result{}, err
 	}
 	after, err := serverCPU(pid)
@@ -90,21 +90,21 @@ type lookaside struct {
 	result Result
 }
 
-// batch stores what the last batch missed, then asks for keys.
-func (l *lookaside) batch(keys []uint32) error {
+// batch stores what the last batch missed, then makes the requests from one up
+// to another.
+func (l *lookaside) batch(from, to int) error {
+	requests := l.w.trace.Requests
 	l.out = l.out[:0]
 	for _, k := range l.missed {
-		l.out = append(l.out, "ms "...)
-		l.out = appendKeyText(l.out, l.w.trace.Keys[k])
-		l.out = append(l.out, ' ')
-		l.out = strconv.AppendUint(l.out, uint64(l.w.sizes[k]), 10)
-		l.out = append(l.out, "\r\n"...)
-		l.out = append(l.out, l.value[:l.w.sizes[k]]...)
-		l.out = append(l.out, "\r\n"...)
+		l.put(k)
 	}
-	for _, k := range keys {
+	for i := from; i < to; i++ {
+		if l.w.isWrite(i) {
+			l.put(requests[i])
+			continue
+		}
 		l.out = append(l.out, "mg "...)
-		l.out = appendKeyText(l.out, l.w.trace.Keys[k])
+		l.out = appendKeyText(l.out, l.w.trace.Keys[requests[i]])
 		l.out = append(l.out, "\r\n"...)
 	}
 	if err := l.conn.SetDeadline(time.Now().Add(serverStallMax)); err != nil {
@@ -114,18 +114,18 @@ func (l *lookaside) batch(keys []uint32) error {
 		return err
 	}
 	for range l.missed {
-		line, err := l.r.ReadSlice('\n')
-		switch {
-		case err != nil:
+		if err := l.readStored(); err != nil {
 			return err
-		case bytes.HasPrefix(line, []byte("SERVER_ERROR ")):
-			l.result.Refused++
-		case string(line) != "HD\r\n":
-			return fmt.Errorf("bench: server answered ms with %q", line)
 		}
 	}
 	l.missed = l.missed[:0]
-	for _, k := range keys {
+	for i := from; i < to; i++ {
+		if l.w.isWrite(i) {
+			if err := l.readStored(); err != nil {
+				return err
+			}
+			continue
+		}
 		line, err := l.r.ReadSlice('\n')
 		if err != nil {
 			return err
@@ -134,10 +134,35 @@ func (l *lookaside) batch(keys []uint32) error {
 		if !hit && string(line) != "EN\r\n" {
 			return fmt.Errorf("bench: server answered mg with %q", line)
 		}
-		l.result.count(l.w.sizes[k], hit)
+		l.result.count(l.w.sizes[requests[i]], hit)
 		if !hit {
-			l.missed = append(l.missed, k)
+			l.missed = append(l.missed, requests[i])
 		}
+	}
+	return nil
+}
+
+// put appends the request that stores k.
+func (l *lookaside) put(k uint32) {
+	l.out = append(l.out, "ms "...)
+	l.out = appendKeyText(l.out, l.w.trace.Keys[k])
+	l.out = append(l.out, ' ')
+	l.out = strconv.AppendUint(l.out, uint64(l.w.sizes[k]), 10)
+	l.out = append(l.out, "\r\n"...)
+	l.out = append(l.out, l.value[:l.w.sizes[k]]...)
+	l.out = append(l.out, "\r\n"...)
+}
+
+// readStored reads the answer to a put.
+func (l *lookaside) readStored() error {
+	line, err := l.r.ReadSlice('\n')
+	switch {
+	case err != nil:
+		return err
+	case bytes.HasPrefix(line, []byte("SERVER_ERROR ")):
+		l.result.Refused++
+	case string(line) != "HD\r\n":
+		return fmt.Errorf("bench: server answered ms with %q", line)
 	}
 	return nil
 }

@@ -42,16 +42,27 @@ func replayStore(ctx context.Context, c *ReplayConfig, w *workload, row Row) (Re
 	now := replayStart
 
 	var res Result
+	put := func(k uint32) {
+		text = appendKeyText(text[:0], w.trace.Keys[k])
+		if s.Set(store.KeyOf(text), value[:w.sizes[k]], set, now).Status != store.OK {
+			res.Refused++
+		}
+	}
 	release := lockedCPU()
-	for batch := range w.batches(c.Batch) {
+	for from, to := range w.batches(c.Batch) {
 		if ctx.Err() != nil {
 			break
 		}
 		if c.StoreRate > 0 {
-			now = replayStart + store.Time(float64(res.Requests)/c.StoreRate*1000)
+			now = replayStart + store.Time(float64(from)/c.StoreRate*1000)
 		}
 		missed = missed[:0]
-		for _, k := range batch {
+		for i := from; i < to; i++ {
+			k := w.trace.Requests[i]
+			if w.isWrite(i) {
+				put(k)
+				continue
+			}
 			text = appendKeyText(text[:0], w.trace.Keys[k])
 			hit := s.Get(store.KeyOf(text), get, now, nil) == store.OK
 			res.count(w.sizes[k], hit)
@@ -60,10 +71,7 @@ func replayStore(ctx context.Context, c *ReplayConfig, w *workload, row Row) (Re
 			}
 		}
 		for _, k := range missed {
-			text = appendKeyText(text[:0], w.trace.Keys[k])
-			if s.Set(store.KeyOf(text), value[:w.sizes[k]], set, now).Status != store.OK {
-				res.Refused++
-			}
+			put(k)
 		}
 	}
 	res.CPU = release()

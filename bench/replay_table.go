@@ -48,6 +48,8 @@ const (
 	headTrace     = "trace"
 	headMean      = "mean_bytes"
 	headMemory    = "memory_mib"
+	headWrites    = "write_percent" // it and the next are absent where all rows only read
+	headWritten   = "written_percent"
 	headAllBytes  = "all_bytes"
 	headRequests  = "requests"
 	headRequested = "requested_bytes"
@@ -67,7 +69,12 @@ func (t *Table) WriteTSV(w io.Writer, comment string) error {
 		text = append(append(text, "# "...), strings.TrimSuffix(line, "\n")...)
 		text = append(text, '\n')
 	}
-	text = append(text, strings.Join([]string{headTrace, headMean, headMemory, headAllBytes, headRequests, headRequested}, "\t")...)
+	heads := []string{headTrace, headMean, headMemory}
+	writes := t.hasWrites()
+	if writes {
+		heads = append(heads, headWrites, headWritten)
+	}
+	text = append(text, strings.Join(append(heads, headAllBytes, headRequests, headRequested), "\t")...)
 	for _, column := range t.Columns {
 		for _, head := range []string{headMissPercent, headMisses, headMissedBytes, headEvictions, headRefused, headCPUMS} {
 			text = append(append(append(text, '\t'), column...), head...)
@@ -76,7 +83,11 @@ func (t *Table) WriteTSV(w io.Writer, comment string) error {
 	text = append(text, '\n')
 	for _, l := range t.Lines {
 		requested := l.Results[0].Bytes
-		text = fmt.Appendf(text, "%s\t%d\t%d\t%d\t%d\t%d", l.Trace, l.MeanBytes, l.MemoryMiB, l.AllBytes, l.Results[0].Requests, requested)
+		text = fmt.Appendf(text, "%s\t%d\t%d", l.Trace, l.MeanBytes, l.MemoryMiB)
+		if writes {
+			text = fmt.Appendf(text, "\t%d\t%d", l.WritePercent, l.WrittenPercent)
+		}
+		text = fmt.Appendf(text, "\t%d\t%d\t%d", l.AllBytes, l.Results[0].Requests, requested)
 		for _, res := range l.Results {
 			text = fmt.Appendf(text, "\t%.3f\t%d\t%d\t%d\t%d\t%d",
 				res.MissPercent(), res.Misses, res.MissedBytes, res.Evictions, res.Refused, res.CPU.Milliseconds())
@@ -85,6 +96,11 @@ func (t *Table) WriteTSV(w io.Writer, comment string) error {
 	}
 	_, err := w.Write(text)
 	return err
+}
+
+// hasWrites reports whether a row asks for writes.
+func (t *Table) hasWrites() bool {
+	return slices.ContainsFunc(t.Lines, func(l Line) bool { return l.WritePercent > 0 || l.WrittenPercent > 0 })
 }
 
 // memoryPercent is the memory in percent of all objects' bytes.
@@ -99,6 +115,9 @@ func (l *Line) memoryPercent() float64 {
 func (t *Table) WriteText(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	text := []byte("trace\tmean\t-m\t%\t")
+	if t.hasWrites() {
+		text = append(text, "writes\twritten\t"...)
+	}
 	if t.Reference != nil {
 		text = fmt.Appendf(text, "%s\tratio\t", t.Reference.Columns[0])
 	}
@@ -134,6 +153,9 @@ func (t *Table) appendLine(text []byte, l *Line) []byte {
 		mean = strconv.Itoa(l.MeanBytes)
 	}
 	text = fmt.Appendf(text, "%s\t%s\t%d\t%.1f\t", l.Trace, mean, l.MemoryMiB, l.memoryPercent())
+	if t.hasWrites() {
+		text = fmt.Appendf(text, "%d\t%d\t", l.WritePercent, l.WrittenPercent)
+	}
 	if t.Reference != nil {
 		if ref := t.Reference.find(l.Row); ref != nil {
 			percent := ref.Results[0].MissPercent()
@@ -307,8 +329,11 @@ func (t *Table) parseLine(heads, fields []string) (Line, error) {
 		return n
 	}
 	l := Line{
-		Row:      Row{Trace: text[headTrace], MeanBytes: int(number(headMean)), MemoryMiB: int(number(headMemory))},
 		AllBytes: number(headAllBytes),
+		Row:      Row{Trace: text[headTrace], MeanBytes: int(number(headMean)), MemoryMiB: int(number(headMemory))},
+	}
+	if text[headWrites] != "" {
+		l.WritePercent, l.WrittenPercent = int(number(headWrites)), int(number(headWritten))
 	}
 	for _, column := range t.Columns {
 		l.Results = append(l.Results, Result{

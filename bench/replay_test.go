@@ -43,7 +43,11 @@ func TestBatches(t *testing.T) {
 		{3, [][]uint32{{0, 1}, {0}, {0, 2, 1}, {3, 0}}},
 		{9, [][]uint32{{0, 1}, {0}, {0, 2, 1, 3}, {0}}},
 	} {
-		if got := slices.Collect(w.batches(c.most)); !reflect.DeepEqual(got, c.want) {
+		var got [][]uint32
+		for from, to := range w.batches(c.most) {
+			got = append(got, w.trace.Requests[from:to])
+		}
+		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("at most %d: got %v, want %v", c.most, got, c.want)
 		}
 	}
@@ -54,7 +58,7 @@ func TestBatches(t *testing.T) {
 func TestReplayCounts(t *testing.T) {
 	c := ReplayConfig{
 		Dir:     smallTrace(t),
-		Rows:    []Row{{"small", 0, 64}, {"small", 1000, 64}, {"small", 0, 4}},
+		Rows:    []Row{{Trace: "small", MemoryMiB: 64}, {Trace: "small", MeanBytes: 1000, MemoryMiB: 64}, {Trace: "small", MemoryMiB: 4}},
 		Columns: []string{"store", "lru40", "belady40"}, Jobs: 2, StoreRate: 1000,
 	}
 	table, err := Replay(t.Context(), c)
@@ -85,6 +89,65 @@ func TestReplayCounts(t *testing.T) {
 	}
 }
 
+// TestReplayWrites has some keys only written, and some requests for the
+// others: with room for all, a key is missed once, unless it was written first.
+func TestReplayWrites(t *testing.T) {
+	s := &aside{values: map[string]int{}}
+	row := Row{Trace: "small", MemoryMiB: 64, WritePercent: 30, WrittenPercent: 20}
+	c := ReplayConfig{
+		Dir: smallTrace(t), Rows: []Row{row}, Columns: []string{"store", "server", "lru40", "s3fifo40", "belady40"}, Server: s.listen(t),
+	}
+	table, err := Replay(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, err := OpenTrace(c.Dir, "small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := newWorkload(trace, row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want Result
+	seen, read := map[uint32]bool{}, map[uint32]bool{}
+	for i, k := range trace.Requests {
+		if !w.isWrite(i) {
+			want.count(w.sizes[k], seen[k])
+			read[k] = true
+		}
+		seen[k] = true
+	}
+	if n := want.Requests; n < 10_000 || n > 12_500 { // 0.7 * 0.8 of 20,000
+		t.Errorf("%d reads of 20000 requests, want about 11200", n)
+	}
+	if n := len(read); n < len(trace.Keys)*75/100 || n > len(trace.Keys)*85/100 {
+		t.Errorf("%d of %d keys were read, want about 80 %%", n, len(trace.Keys))
+	}
+	for j, got := range table.Lines[0].Results {
+		got.CPU, got.Evictions = 0, 0
+		if got != want {
+			t.Errorf("%s: got %+v, want %+v", table.Columns[j], got, want)
+		}
+	}
+	if len(s.values) != len(trace.Keys) {
+		t.Errorf("server has %d keys, want all %d", len(s.values), len(trace.Keys))
+	}
+}
+
+// TestBeladyKnowsWrites has a key that is written before it is read next: it is
+// worth no room before that.
+func TestBeladyKnowsWrites(t *testing.T) {
+	trace := &Trace{Keys: []uint64{1, 2}, Requests: []uint32{0, 1, 0, 1}, Writes: []bool{false, false, true, false}, Sizes: []uint32{10, 10}}
+	w, err := newWorkload(trace, Row{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := simulate(w, "belady", 0, keyTextBytes+10); got.Requests != 3 || got.Misses != 2 {
+		t.Errorf("got %d misses of %d requests, want 2 of 3", got.Misses, got.Requests)
+	}
+}
+
 func TestReplayValidates(t *testing.T) {
 	for _, c := range []ReplayConfig{
 		{Columns: []string{"lru"}},
@@ -92,8 +155,10 @@ func TestReplayValidates(t *testing.T) {
 		{Columns: []string{"server"}},
 		{Columns: []string{"server"}, Server: "x", ServerStart: []string{"x"}, Rows: RowsTable()[:1]},
 		{Columns: []string{"server"}, Server: "x"},
-		{Rows: []Row{{"x", 0, 0}}},
-		{Rows: []Row{{"x", -1, 1}}},
+		{Rows: []Row{{Trace: "x", MemoryMiB: 0}}},
+		{Rows: []Row{{Trace: "x", MeanBytes: -1, MemoryMiB: 1}}},
+		{Rows: []Row{{Trace: "x", MemoryMiB: 1, WritePercent: 101}}},
+		{Rows: []Row{{Trace: "x", MemoryMiB: 1, WrittenPercent: -1}}},
 		{Batch: -1},
 		{Jobs: -1},
 		{StoreRate: -1},
@@ -107,7 +172,7 @@ func TestReplayValidates(t *testing.T) {
 	}
 	dir := t.TempDir()
 	writeTrace(t, dir, "bare.trace", []byte("1\n"))
-	for _, row := range []Row{{"bare", 0, 64}, {"absent", 0, 64}} {
+	for _, row := range []Row{{Trace: "bare", MemoryMiB: 64}, {Trace: "absent", MemoryMiB: 64}} {
 		if _, err := Replay(t.Context(), ReplayConfig{Dir: dir, Rows: []Row{row}}); err == nil {
 			t.Errorf("%v: got no error", row)
 		}
@@ -117,7 +182,7 @@ func TestReplayValidates(t *testing.T) {
 func TestReplayEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Replay(ctx, ReplayConfig{Dir: smallTrace(t), Rows: []Row{{"small", 0, 64}}}); err == nil {
+	if _, err := Replay(ctx, ReplayConfig{Dir: smallTrace(t), Rows: []Row{{Trace: "small", MemoryMiB: 64}}}); err == nil {
 		t.Error("got no error")
 	}
 }
@@ -191,7 +256,7 @@ func (s *aside) serve(c net.Conn) {
 func TestReplayServer(t *testing.T) {
 	s := &aside{values: map[string]int{}}
 	c := ReplayConfig{
-		Dir: smallTrace(t), Rows: []Row{{"small", 0, 64}}, Columns: []string{"server", "lru40"},
+		Dir: smallTrace(t), Rows: []Row{{Trace: "small", MemoryMiB: 64}}, Columns: []string{"server", "lru40"},
 		Server: s.listen(t), ServerName: "aside", ServerPID: os.Getpid(),
 	}
 	table, err := Replay(t.Context(), c)
@@ -227,7 +292,7 @@ func TestReplayStartsServers(t *testing.T) {
 		t.Skipf("no memcached: %v", err)
 	}
 	c := ReplayConfig{
-		Dir: smallTrace(t), Rows: []Row{{"small", 0, 64}, {"small", 0, 64}}, Columns: []string{"server", "lru40"},
+		Dir: smallTrace(t), Rows: []Row{{Trace: "small", MemoryMiB: 64}, {Trace: "small", MemoryMiB: 64}}, Columns: []string{"server", "lru40"},
 		ServerStart: []string{path, "-u", "root", "-l", "127.0.0.1", "-p", "{port}", "-t", "1", "-m", "{memory}"},
 	}
 	table, err := Replay(t.Context(), c)
@@ -256,8 +321,8 @@ func sampleTable() *Table {
 	return &Table{
 		Columns: []string{"store", "lru40"},
 		Lines: []Line{
-			{Row{"a", 0, 64}, 1 << 27, []Result{{1000, 90, 5000, 400, 7, 1, 1500 * time.Microsecond}, {1000, 100, 5000, 500, 8, 0, 0}}},
-			{Row{"b", 224, 32}, 1 << 26, []Result{{10, 3, 100, 40, 0, 0, 0}, {10, 2, 100, 20, 0, 0, 0}}},
+			{Row{Trace: "a", MemoryMiB: 64}, 1 << 27, []Result{{1000, 90, 5000, 400, 7, 1, 1500 * time.Microsecond}, {1000, 100, 5000, 500, 8, 0, 0}}},
+			{Row{Trace: "b", MeanBytes: 224, MemoryMiB: 32}, 1 << 26, []Result{{10, 3, 100, 40, 0, 0, 0}, {10, 2, 100, 20, 0, 0, 0}}},
 		},
 	}
 }
@@ -282,6 +347,15 @@ func TestTableTSV(t *testing.T) {
 		t.Errorf("read: got %+v, %v, want %+v", got, err, table)
 	}
 
+	table.Lines[1].WritePercent, table.Lines[1].WrittenPercent = 30, 5
+	text.Reset()
+	if err := table.WriteTSV(&text, ""); err != nil || !strings.Contains(text.String(), "\nb\t224\t32\t30\t5\t67108864\t") {
+		t.Errorf("with writes: got %v\n%s", err, &text)
+	}
+	if got, err = ReadTable(&text); err != nil || !reflect.DeepEqual(got, table) {
+		t.Errorf("with writes, read: got %+v, %v, want %+v", got, err, table)
+	}
+
 	for _, bad := range []string{"", "# only this\n", "trace\tmean_bytes\n", strings.Replace(want, "\t90\t", "\tx\t", 1), want + "c\t1\n"} {
 		if _, err := ReadTable(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q: got no error", bad)
@@ -294,7 +368,7 @@ func TestTableText(t *testing.T) {
 	table.Columns = append(table.Columns, "belady40")
 	table.Lines[0].Results = append(table.Lines[0].Results, Result{1000, 40, 5000, 200, 9, 0, 0})
 	table.Lines[1].Results = append(table.Lines[1].Results, Result{10, 1, 100, 10, 0, 0, 0})
-	table.Reference = &Table{Columns: []string{"memcached"}, Lines: []Line{{Row{"a", 0, 64}, 0, []Result{{Requests: 1000, Misses: 120}}}}}
+	table.Reference = &Table{Columns: []string{"memcached"}, Lines: []Line{{Row{Trace: "a", MemoryMiB: 64}, 0, []Result{{Requests: 1000, Misses: 120}}}}}
 	var text bytes.Buffer
 	if err := table.WriteText(&text); err != nil {
 		t.Fatal(err)
@@ -327,7 +401,7 @@ func TestReplayColumns(t *testing.T) {
 // held out.
 func TestRows(t *testing.T) {
 	seen := map[Row]bool{}
-	for _, row := range append(RowsTable(), RowsOther()...) {
+	for _, row := range slices.Concat(RowsTable(), RowsOther(), RowsWrites()) {
 		if seen[row] {
 			t.Errorf("%v stands twice", row)
 		}

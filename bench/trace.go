@@ -25,8 +25,12 @@ type Trace struct {
 	Name     string
 	Keys     []uint64 // distinct keys, in the order of their first request
 	Requests []uint32 // indices of Keys
+	Writes   []bool   // by request; nil if the trace tells none
 	Sizes    []uint32 // bytes of each key's object when first asked for; nil if the trace tells none
 }
+
+// isWrite reports whether the trace says of request i that it is a write.
+func (t *Trace) isWrite(i int) bool { return t.Writes != nil && t.Writes[i] }
 
 // traceFormats are the readers of traces, by the ending of the file's name
 // before .gz.
@@ -37,13 +41,15 @@ var traceFormats = map[string]func(*bufio.Reader, *traceBuilder) error{
 	".oracle24": readOracle24,
 	".txt":      readTimeIDSize,
 	".trace":    readDecimal,
+	".vscsi":    readVSCSI,
 }
 
 // OpenTrace reads the trace called name in dir, a file name.FORMAT or
 // name.FORMAT.gz. The formats are lis (the ARC paper's "start count ignored
 // n"), be32 and be64 (big-endian keys), oracle24 (libCacheSim's little-endian
-// records of time, id, size and next access), txt ("time id size") and trace
-// (a decimal key a line). A name may have folders, and its ending too.
+// records of time, id, size and next access), txt ("time id size"), trace (a
+// decimal key a line) and vscsi (VMware's records of a disk's reads and writes,
+// their first version). A name may have folders, and its ending too.
 func OpenTrace(dir, name string) (*Trace, error) {
 	path, err := findTrace(dir, name)
 	if err != nil {
@@ -176,6 +182,32 @@ func readOracle24(r *bufio.Reader, b *traceBuilder) error {
 	var record [24]byte
 	return eachRecord(r, record[:], func() {
 		b.addSized(binary.LittleEndian.Uint64(record[4:]), uint64(binary.LittleEndian.Uint32(record[12:])))
+	})
+}
+
+// The SCSI commands of a vscsi record that read, by the size of their address;
+// all others are writes.
+const (
+	scsiRead6  = 0x08
+	scsiRead10 = 0x28
+	scsiRead12 = 0xa8
+	scsiRead16 = 0x88
+)
+
+// readVSCSI reads VMware's records of a disk, little-endian:
+//
+//	0        4      8          12        14        16      24     32
+//	│ number │ size │ elements │ command │ version │ block │ time │
+func readVSCSI(r *bufio.Reader, b *traceBuilder) error {
+	var record [32]byte
+	return eachRecord(r, record[:], func() {
+		command := binary.LittleEndian.Uint16(record[12:])
+		read := command == scsiRead6 || command == scsiRead10 || command == scsiRead12 || command == scsiRead16
+		n := len(b.trace.Requests)
+		b.addSized(binary.LittleEndian.Uint64(record[16:]), uint64(binary.LittleEndian.Uint32(record[4:])))
+		if len(b.trace.Requests) > n {
+			b.trace.Writes = append(b.trace.Writes, !read)
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -54,6 +55,31 @@ func TestOpenTrace(t *testing.T) {
 		if got, err := OpenTrace("elsewhere", want.Name); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s by its path: got %+v, %v, want %+v", c.file, got, err, want)
 		}
+	}
+}
+
+// TestOpenTraceWithWrites reads a disk's requests: what a record too large to
+// replay was does not count.
+func TestOpenTraceWithWrites(t *testing.T) {
+	var content []byte
+	for _, r := range []struct {
+		block   uint64
+		size    uint32
+		command uint16
+	}{{7, 512, 0x2a}, {1 << 40, 4096, 0x28}, {8, 1 << 30, 0x28}, {7, 512, 0x88}, {9, 1, 0x8a}} {
+		content = binary.LittleEndian.AppendUint32(content, 0)
+		content = binary.LittleEndian.AppendUint32(content, r.size)
+		content = binary.LittleEndian.AppendUint32(content, 1)
+		content = binary.LittleEndian.AppendUint16(content, r.command)
+		content = binary.LittleEndian.AppendUint16(content, 256)
+		content = binary.LittleEndian.AppendUint64(content, r.block)
+		content = binary.LittleEndian.AppendUint64(content, 1)
+	}
+	dir := t.TempDir()
+	writeTrace(t, dir, "a.vscsi", content)
+	want := &Trace{Name: "a", Keys: []uint64{7, 1 << 40, 9}, Requests: []uint32{0, 1, 0, 2}, Writes: []bool{true, false, false, true}, Sizes: []uint32{512, 4096, 1}}
+	if got, err := OpenTrace(dir, "a"); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/quarrycache/quarry/bench"
@@ -14,10 +15,13 @@ import (
 type replayCommand struct {
 	Traces string `default:"${traces}" placeholder:"DIR" help:"Folder of the traces (${default}; QUARRY_TRACES)."`
 
-	Rows     string `enum:"table,other,all,one" default:"one" help:"Rows: table and other are presets, all is both, one is what --trace, --mean-size and --memory say."`
+	Rows     string `enum:"table,other,writes,all,one" default:"one" help:"Rows: table, other and writes are presets, all is the three, one is what --trace, --mean-size, --memory and the flags for writes say."`
 	Trace    string `placeholder:"NAME" help:"Trace, such as orm-busy."`
 	MeanSize []int  `placeholder:"BYTES" help:"Mean sizes of values, one or more; 0 is the trace's own sizes."`
 	Memory   []int  `placeholder:"MB" help:"Memory of the cache, one or more."`
+
+	Writes  int `placeholder:"PERCENT" help:"Of the requests that are writes, whatever their keys: sets of values that may be there."`
+	Written int `placeholder:"PERCENT" help:"Of the keys that are written and never read."`
 
 	Columns  []string `default:"store,lru,s3fifo" aliases:"policy" help:"What each row is replayed against: store (in this process), server, or simulators: ${policies}. A simulator is charged --overhead, or the bytes behind its name: lru84."`
 	Overhead []int    `default:"40" help:"Bytes that simulators charge for an item beyond key and value; with more than one, each simulator has as many columns."`
@@ -63,18 +67,20 @@ func (r *replayCommand) config() (bench.ReplayConfig, error) {
 }
 
 func (r *replayCommand) rows() ([]bench.Row, error) {
-	single := r.Trace != "" || len(r.MeanSize) > 0 || len(r.Memory) > 0
+	single := r.Trace != "" || len(r.MeanSize) > 0 || len(r.Memory) > 0 || r.Writes != 0 || r.Written != 0
 	switch {
 	case r.Rows != "one" && single:
-		return nil, fmt.Errorf("--rows=%s has its own traces, sizes and memory", r.Rows)
+		return nil, fmt.Errorf("--rows=%s has its own traces, sizes, memory and writes", r.Rows)
 	case r.Rows == "table":
 		return bench.RowsTable(), nil
 	case r.Rows == "other":
 		return bench.RowsOther(), nil
+	case r.Rows == "writes":
+		return bench.RowsWrites(), nil
 	case r.Rows == "all":
-		return append(bench.RowsTable(), bench.RowsOther()...), nil
+		return slices.Concat(bench.RowsTable(), bench.RowsOther(), bench.RowsWrites()), nil
 	case r.Trace == "" || len(r.Memory) == 0:
-		return nil, errors.New("want --rows=table, other or all, or --trace and --memory")
+		return nil, errors.New("want --rows=table, other, writes or all, or --trace and --memory")
 	}
 	means := r.MeanSize
 	if len(means) == 0 {
@@ -83,7 +89,7 @@ func (r *replayCommand) rows() ([]bench.Row, error) {
 	var rows []bench.Row
 	for _, mean := range means {
 		for _, memory := range r.Memory {
-			rows = append(rows, bench.Row{Trace: r.Trace, MeanBytes: mean, MemoryMiB: memory})
+			rows = append(rows, bench.Row{Trace: r.Trace, MeanBytes: mean, MemoryMiB: memory, WritePercent: r.Writes, WrittenPercent: r.Written})
 		}
 	}
 	return rows, nil

@@ -35,11 +35,15 @@ func TestReplayFlags(t *testing.T) {
 		t.Errorf("got %v, %v, want %v, %v", c.Rows, c.Columns, wantRows, want)
 	}
 	c, err = parseReplay(t, "--rows=all", "--columns=server", "--server-start=memcached -p {port}")
-	if err != nil || c.Validate() != nil || len(c.Rows) != len(bench.RowsTable())+len(bench.RowsOther()) {
+	if err != nil || c.Validate() != nil || len(c.Rows) != len(bench.RowsTable())+len(bench.RowsOther())+len(bench.RowsWrites()) {
 		t.Errorf("got %d rows, %v, %v", len(c.Rows), err, c.Validate())
 	}
+	c, err = parseReplay(t, "--trace=x", "--memory=64", "--writes=30", "--written=20")
+	if want := (bench.Row{Trace: "x", MemoryMiB: 64, WritePercent: 30, WrittenPercent: 20}); err != nil || !slices.Equal(c.Rows, []bench.Row{want}) {
+		t.Errorf("got %v, %v, want %v", c.Rows, err, want)
+	}
 	for _, bad := range [][]string{
-		{}, {"--trace=x"}, {"--memory=64"}, {"--rows=table", "--trace=x"}, {"--rows=none"}, {"--rows=table", "--overhead=-1"},
+		{}, {"--rows=writes", "--writes=1"}, {"--rows=table", "--written=1"}, {"--trace=x"}, {"--memory=64"}, {"--rows=table", "--trace=x"}, {"--rows=none"}, {"--rows=table", "--overhead=-1"},
 		{"--rows=table", "--reference=/no/such/file"},
 	} {
 		if _, err := parseReplay(t, bad...); err == nil {
