@@ -125,12 +125,15 @@ func (x *index) bucketsAbout() uint32 {
 	return 1<<(shape>>32) + uint32(shape)
 }
 
-// prefetch brings the bucket for hash h into the cache. It needs no lock: the
-// bucket may be another one by the time that it is looked at.
-func (x *index) prefetch(h uint64) {
+// bucketAbout is bucketOf for those who have no lock: it may be another one by
+// the time that it is looked at.
+func (x *index) bucketAbout(h uint64) bucket {
 	shape := atomic.LoadUint64(&x.shape)
-	x.mem.Prefetch(uint64(positionIn(h, uint(shape>>32), uint32(shape))) * bucketBytes)
+	return bucket{x.mem, uint64(positionIn(h, uint(shape>>32), uint32(shape))) * bucketBytes}
 }
+
+// prefetch brings the bucket for hash h into the cache. It needs no lock.
+func (x *index) prefetch(h uint64) { x.mem.Prefetch(x.bucketAbout(h).off) }
 
 // bucket is a view of one bucket.
 type bucket struct {
