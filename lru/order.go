@@ -253,6 +253,13 @@ func (o *Order) startStep() {
 // Miss notes that a key that hashes to h was asked for and is not there.
 func (o *Order) Miss(h uint64) { o.sketch.add(h, o.n) }
 
+// Again notes that a key that hashes to h was asked for, times in a row.
+func (o *Order) Again(h uint64, times int) {
+	for range min(times, countMax) {
+		o.sketch.add(h, o.n)
+	}
+}
+
 // Remove takes item r of class c out of the order.
 func (o *Order) Remove(c int, r slab.Ref) {
 	o.n--

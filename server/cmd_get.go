@@ -18,11 +18,27 @@ func (s *session) get(w *worker, key []byte) bool {
 	o.NoWin = true
 	o.Observer = w.observer
 	w.noRoom = false
-	st := s.srv.store.Get(w.keyOf(key), &o, w.now, (*valueShower)(w))
+	st := w.read(s.srv.store, key, &o, (*valueShower)(w))
 	if s.srv.prefixes.on.Load() {
 		s.srv.prefixes.get(key, st == store.OK)
 	}
 	return !w.noRoom
+}
+
+// A value that is pinned is not read without the lock: what is read so may be
+// shown twice, and the first time is undone by cutting the buffer short.
+var _ [pinMinBytes - store.AlongMaxBytes - 1]struct{}
+
+// read reads the item with key. v begins its reply at w.mark, anew each time
+// that it is called.
+func (w *worker) read(from *store.Store, key []byte, o *store.GetOptions, v store.Visitor) store.Status {
+	w.mark = len(w.out.buf)
+	o.Reader = w.reader
+	st := from.Get(w.keyOf(key), o, w.now, v)
+	if st != store.OK {
+		w.out.buf = w.out.buf[:w.mark] // what was read without the lock, and was no longer so
+	}
+	return st
 }
 
 // valueShower shows an item to get, gets, gat and gats.
@@ -31,7 +47,8 @@ type valueShower worker
 // VisitItem appends the item's line and value.
 func (v *valueShower) VisitItem(it *store.Item) {
 	w := (*worker)(v)
-	mark := len(w.out.buf)
+	mark := w.mark
+	w.out.buf = w.out.buf[:mark]
 	if w.req.Has.Has('c') {
 		w.out.buf = meta.AppendValueHeaderCAS(w.out.buf, it.Key, it.Flags, it.Size, it.CAS)
 	} else {
@@ -93,7 +110,7 @@ func (s *session) metaGet(w *worker) {
 		}
 	}
 	w.noRoom = false
-	st := s.srv.store.Get(w.keyOf(r.Key), &o, w.now, (*metaShower)(w))
+	st := w.read(s.srv.store, r.Key, &o, (*metaShower)(w))
 	switch {
 	case st != store.OK && o.Ask != nil:
 		w.lookedUp(r)
@@ -127,7 +144,8 @@ type metaShower worker
 func (v *metaShower) VisitItem(it *store.Item) {
 	w := (*worker)(v)
 	r := &w.req
-	mark := len(w.out.buf)
+	mark := w.mark
+	w.out.buf = w.out.buf[:mark]
 	item := w.itemFor(r, it)
 	code := meta.CodeVA
 	if !r.Has.Has('v') || r.Has.Has('C') && it.CAS == r.CompareCAS {

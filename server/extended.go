@@ -39,7 +39,8 @@ type Extended struct {
 	ReadBufferMaxBytes int  // read_buf_mem_limit; 0 is no limit
 	TrackSizes         bool // track_sizes
 
-	CompatSlabs bool // compat_slabs, Quarry's own: memcached's pages and classes
+	CompatSlabs     bool // compat_slabs, Quarry's own: memcached's pages and classes
+	OptimisticReads bool // optimistic_reads, Quarry's own: hits without the shard's lock
 }
 
 // Defaults of the sub-options. Source: memcached 1.6.45.

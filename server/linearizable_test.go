@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/quarrycache/quarry/server/store"
 )
 
 // What clients see of one key must be explained by an order of the operations
@@ -133,12 +134,31 @@ func readReply(in *bufio.Reader) (reply registerReply, err error) {
 // TestLinearizable: clients that send pipelines to a server with two loops see
 // keys that are linearizable.
 func TestLinearizable(t *testing.T) {
+	testLinearizable(t, Config{Threads: 2}, "mg", "mg", "ms", "cas", "cas", "ma", "ma", "md")
+}
+
+// TestLinearizableReadAlong is the same with reads that take no lock.
+func TestLinearizableReadAlong(t *testing.T) {
+	if !store.ReadsAlong {
+		t.Skip("reads take the lock here")
+	}
+	s := testLinearizable(t, Config{Threads: 2, Extended: Extended{OptimisticReads: true}},
+		"mg", "mg", "mg", "mg", "mg", "mg", "mg", "mg", "mg", "mg", "mg", "ms", "cas", "cas", "ma", "md")
+	var st store.Stats
+	if s.store.Snapshot(s.now(), &st); st.ReadAlong == 0 {
+		t.Error("no read was without the lock: this shows nothing")
+	}
+	t.Logf("%d of %d hits without the lock, %d were read again under it", st.ReadAlong, st.Total.GetHits, st.ReadInVain)
+}
+
+// testLinearizable has clients send the verbs to a server with config.
+func testLinearizable(t *testing.T, config Config, verbs ...string) *Server {
 	const clients, keys, depth = 6, 3, 4
 	batches := 150
 	if testing.Short() || raceEnabled {
 		batches = 60
 	}
-	_, address := startServer(t, Config{Threads: 2})
+	s, address := startServer(t, config)
 	began := time.Now()
 	histories := make([][]porcupine.Operation, clients)
 	var running sync.WaitGroup
@@ -158,7 +178,7 @@ func TestLinearizable(t *testing.T) {
 				var out strings.Builder
 				for i := range ops {
 					op := registerOp{key: random.IntN(keys), n: random.Uint64N(1000)}
-					op.verb = []string{"mg", "mg", "ms", "cas", "cas", "ma", "ma", "md"}[random.IntN(8)]
+					op.verb = verbs[random.IntN(len(verbs))]
 					op.cas = seen[op.key]
 					ops[i] = op
 					out.WriteString(op.line())
@@ -212,4 +232,5 @@ func TestLinearizable(t *testing.T) {
 	if result := porcupine.CheckOperationsTimeout(registerModel, history, time.Minute); result != porcupine.Illegal {
 		t.Errorf("with a wrong value in it: %s", result)
 	}
+	return s
 }

@@ -49,6 +49,7 @@ type loop struct {
 func newLoop(s *Server, r *ring, hot *hotTable) (*loop, error) {
 	l := &loop{srv: s, w: takeWorker(), ring: r}
 	l.w.hot = hot
+	l.w.reader = s.store.NewReader()
 	client, err := gnet.NewClient(l,
 		gnet.WithNumEventLoop(1),
 		gnet.WithReadBufferCap(readBytes),

@@ -64,6 +64,8 @@ func (e *exposition) server(s *Server, sn *fullSnapshot) {
 	e.one("quarry_connections_asides_total", counterType, "Times that a connection left its event loop.", sn.conns.Asides)
 	e.one("quarry_rounds_total", counterType, "Rounds, in which a loop reads from all connections that are ready before it serves them.", sn.counters.rounds)
 	e.one("quarry_round_turns_total", counterType, "Connections served in rounds.", sn.counters.roundTurns)
+	e.one("quarry_reads_without_lock_total", counterType, "Hits that took no lock (-o optimistic_reads).", sn.store.ReadAlong)
+	e.one("quarry_reads_in_vain_total", counterType, "Reads without the lock that were made again under it.", sn.store.ReadInVain)
 	e.one("quarry_connections_idle_kicks_total", counterType, "Connections closed by idle_timeout.", sn.conns.IdleKicks)
 	e.oneFloat("quarry_listen_disabled_seconds_total", counterType, "Time in which no connections were accepted for want of room.", float64(sn.conns.ListenDisabledMicros)/1e6)
 }

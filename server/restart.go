@@ -41,6 +41,7 @@ func (s *Server) openStore() error {
 		FirstCAS:      s.firstCAS(),
 		Policy:        policy,
 		LargePages:    d.LargePages,
+		ReadAlong:     d.Extended.OptimisticReads,
 		File:          d.MemoryFile,
 		Recover:       d.Recover,
 		ItemChecksums: d.ItemChecksums && d.MemoryFile != "",
@@ -50,6 +51,9 @@ func (s *Server) openStore() error {
 		return fmt.Errorf("server: %w", err)
 	}
 	s.store, s.watch.store = st, st
+	if d.Extended.OptimisticReads && !st.HasReaders() {
+		s.log.Warn("-o optimistic_reads has no effect: it is for amd64, and for stores without tenants")
+	}
 	s.debug.claim(st)
 	s.guard.store, s.guard.skew = st, store.Time(st.FreshLimits().SkewMaxMillis)
 	s.obeyAutomove()

@@ -72,6 +72,9 @@ func (s *Server) appendSettings(dst []byte) []byte {
 	l.num("num_napi_ids", 0)
 	l.text("memory_file", orNull(c.MemoryFile))
 	l.num("client_flags_size", 4)
+	if x.OptimisticReads {
+		l.yes("optimistic_reads", s.store.HasReaders())
+	}
 	return append(l, statsEnd...)
 }
 

@@ -203,6 +203,14 @@ func startSecureTarget(t testing.TB, flags []string) *target {
 	return startTarget(t, cfg, func(addr string) (net.Conn, error) { return tls.Dial("tcp", addr, client) })
 }
 
+// startAlongTarget is startQuarryTarget with reads that take no lock.
+func startAlongTarget(t testing.TB, flags []string) *target {
+	t.Helper()
+	cfg := testConfig(t, flags)
+	cfg.Extended.OptimisticReads = true
+	return startTarget(t, cfg, func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) })
+}
+
 // startFreshTarget is startQuarryTarget where keys that no case uses have
 // versions, absences, floors and tokens.
 func startFreshTarget(t testing.TB, flags []string) *target {

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quarrycache/quarry/server/store"
 )
 
 // A transcript is a file in testdata that tells what is sent and what must
@@ -910,6 +912,21 @@ func TestTranscripts(t *testing.T) {
 		for _, w := range []way{wayLines, wayPipelined} {
 			t.Run(file+"/tls/"+string(w), func(t *testing.T) { hold(t, trs, w, startSecureTarget) })
 		}
+	}
+}
+
+// TestTranscriptsReadAlong holds Quarry to the same with reads that take no
+// lock.
+func TestTranscriptsReadAlong(t *testing.T) {
+	if !store.ReadsAlong {
+		t.Skip("reads take the lock here")
+	}
+	files := transcriptFiles(t)
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		trs := slices.DeleteFunc(slices.Clone(files[file]), func(tr *transcript) bool {
+			return file == "binary-stats.txt" && tr.name == "settings" // which show the option
+		})
+		t.Run(file, func(t *testing.T) { hold(t, trs, wayPipelined, startAlongTarget) })
 	}
 }
 

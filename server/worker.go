@@ -59,6 +59,10 @@ const (
 type worker struct {
 	req meta.Request
 	out output
+
+	reader *store.Reader // nil: all reads take the shard's lock
+	mark   int           // of out.buf, where the reply to the read being executed begins
+
 	now store.Time // read once a batch, after its bytes have arrived
 
 	relays relays // holes in out
@@ -97,6 +101,7 @@ func returnWorker(w *worker) {
 	w.ahead.forget()
 	w.observer, w.tap = nil, tap{}
 	w.hot = nil
+	w.reader = nil
 	w.relays.drop()
 	workerPool.Put(w)
 }

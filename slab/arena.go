@@ -87,6 +87,15 @@ func (a *Arena) Close() error {
 // budget.
 func (a *Arena) KeepPages() { a.keeps = true }
 
+// ReadAlong keeps the table of pages in one place from now on, whatever it
+// grows to, so that ClassSeen may be asked while another goroutine changes the
+// arena.
+func (a *Arena) ReadAlong() {
+	table := make([]page, len(a.pages), max(a.Reserved()/int64(a.table.pageBytes), 1))
+	copy(table, a.pages)
+	a.pages = table
+}
+
 // Classes is the table of chunk sizes.
 func (a *Arena) Classes() *Classes { return a.table }
 
@@ -113,6 +122,18 @@ func (a *Arena) PageOf(r Ref) uint32 { return uint32(r) >> a.shift }
 
 // ClassOf is the class of chunk r.
 func (a *Arena) ClassOf(r Ref) int { return int(a.pages[a.PageOf(r)].class) }
+
+// ClassSeen is ClassOf after ReadAlong, without the lock over the arena: the
+// answer holds if nobody has changed the arena since r was a chunk. False: the
+// page of r is of no class now.
+func (a *Arena) ClassSeen(r Ref) (c int, ok bool) {
+	n := a.PageOf(r)
+	if n >= uint32(len(a.pages)) {
+		return 0, false
+	}
+	c = int(a.pages[n].class)
+	return c, c < a.table.Len()
+}
 
 // ChunkBytes is the size of chunk r.
 func (a *Arena) ChunkBytes(r Ref) int { return a.table.Bytes(a.ClassOf(r)) }

@@ -3,6 +3,7 @@ package slab
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 )
 
 // commitStepBytes is the least that is made accessible at a time, so that
@@ -28,6 +29,12 @@ func (m *Memory) Reserved() int64 { return m.reserved }
 // Committed is the number of bytes, from offset 0, that may be used.
 func (m *Memory) Committed() int64 { return m.committed }
 
+// Holds reports whether n bytes at off may be read. It may be asked while
+// another goroutine commits more: what may be read stays so until Release.
+func (m *Memory) Holds(off, n uint64) bool {
+	return off+n <= uint64(atomic.LoadInt64(&m.committed))
+}
+
 // Commit makes at least the first n bytes usable. It fails when n is more
 // than was reserved, or the system refuses.
 func (m *Memory) Commit(n int64) error {
@@ -41,7 +48,7 @@ func (m *Memory) Commit(n int64) error {
 	if err := commit(m.raw[m.committed:to]); err != nil {
 		return fmt.Errorf("slab: commit %d bytes: %w", to, err)
 	}
-	m.committed = to
+	atomic.StoreInt64(&m.committed, to) // for Holds
 	return nil
 }
 

@@ -15,7 +15,7 @@ const numberDigitsMax = 20
 // OK v, unless nil, was shown the item, with its Number.
 func (s *Store) Arith(k Key, o *ArithOptions, now Time, v Visitor) Status {
 	sh := s.lock(k, now)
-	defer sh.mu.Unlock()
+	defer sh.unlock()
 	it, found := sh.live(k, now, o.Observer)
 	if !found {
 		return sh.arithMiss(k, o, now, v)

@@ -17,14 +17,14 @@ const changesMaxBytes = 256 << 10
 // TrackChanges says whether changes are kept for Changes to take.
 func (s *Store) TrackChanges(on bool) {
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		switch {
 		case !on:
 			sh.changes = nil
 		case sh.changes == nil:
 			sh.changes = new(keyChanges)
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 }
 
@@ -35,12 +35,12 @@ func (s *Store) TrackChanges(on bool) {
 func (s *Store) Changes(changed func(key []byte), lost func(bucket int)) {
 	var taken keyChanges
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		if c := sh.changes; c != nil && (len(c.keys) > 0 || c.lost != [Buckets / 64]uint64{}) {
 			taken, *c = *c, keyChanges{keys: s.spareChanges[:0]}
 			s.spareChanges = nil
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 		for p := taken.keys; len(p) > 0; {
 			n := int(p[0])
 			changed(p[1 : 1+n])
@@ -97,7 +97,7 @@ func (sh *shard) noteAllChanged() {
 // tells the floor, 0 for none. It counts nothing, and changes nothing.
 func (s *Store) State(k Key, now Time, v Visitor) (floor uint64, st Status) {
 	sh := s.lock(k, now)
-	defer sh.mu.Unlock()
+	defer sh.unlock()
 	floor, _ = sh.floorOf(k)
 	r := sh.find(k)
 	if r == 0 || sh.isGone(r, now) {

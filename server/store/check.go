@@ -34,11 +34,11 @@ import (
 func (s *Store) Check() error {
 	var errs []error
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		for _, err := range sh.check() {
 			errs = append(errs, fmt.Errorf("shard %d: %w", sh.id, err))
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 	errs = append(errs, s.checkBudget())
 	return errors.Join(errs...)
@@ -52,9 +52,9 @@ func (s *Store) checkBudget() error {
 	for range 100 {
 		held = 0
 		for _, sh := range s.shards {
-			sh.mu.Lock()
+			sh.lock()
 			held += sh.a.HeldBytes()
-			sh.mu.Unlock()
+			sh.unlock()
 		}
 		if held == s.budget.Taken() {
 			return nil

@@ -80,9 +80,9 @@ func (sh *shard) footprint(it item) int { return it.footprint() + sh.s.headMore 
 // shedPages gives pages away that classes have to spare.
 func (s *Store) shedPages(sh *shard, now Time) {
 	for range compatMovesATick {
-		sh.mu.Lock()
+		sh.lock()
 		begun := s.automove.Load() && sh.move.page == 0 && sh.shedPage()
-		sh.mu.Unlock()
+		sh.unlock()
 		if !begun {
 			return
 		}

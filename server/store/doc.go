@@ -7,7 +7,8 @@
 // it is large; item.go draws it. To evict is to remove an item for room, to
 // expire is to be past one's time, to reclaim is to take the memory of an
 // expired item back. A [Pin] keeps a value's bytes while they are sent; an
-// [Upload] is a value on its way in. A tenant is what keys with the same prefix
+// [Upload] is a value on its way in. A [Reader] reads what is hot without the
+// lock; reader.go says how that goes well. A tenant is what keys with the same prefix
 // have in common; tenant.go tells how they share a store.
 //
 //	Key ── hash ──► shard ──► index ──► ref ──► chunk in a page of the arena

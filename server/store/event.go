@@ -85,9 +85,9 @@ type Observer interface {
 // sweeper, from now on; nil takes it away.
 func (s *Store) Observe(o Observer) {
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		sh.observer, sh.tally = o, sweepTally{}
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 }
 

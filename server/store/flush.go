@@ -8,7 +8,7 @@ import "github.com/quarrycache/quarry/slab"
 // memory back.
 func (s *Store) FlushAll(at uint32, now Time) {
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		sh.enter(now)
 		if at > now.Seconds() {
 			sh.flushAt = at
@@ -16,7 +16,7 @@ func (s *Store) FlushAll(at uint32, now Time) {
 		} else {
 			sh.flush()
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 }
 
@@ -31,6 +31,7 @@ func (sh *shard) enter(now Time) {
 
 // flush puts the mark behind everything stored so far.
 func (sh *shard) flush() {
+	sh.change()
 	sh.flushAt = 0
 	sh.flushed = sh.casOf(sh.seq)
 	sh.settleMarks()

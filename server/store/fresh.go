@@ -349,14 +349,14 @@ func (s *Store) PauseGrants(pause bool) { s.fresh.paused.Store(pause) }
 func (s *Store) Rebase(offset Time, now Time) {
 	s.fresh.untrusted.Store(true)
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		sh.enter(now)
 		sh.endTokens()
 		sh.rebased = sh.casOf(sh.seq)
 		sh.keepMarks()
 		sh.sweepAll()
 		sh.freeExplicit(func(it item) bool { return it.extra().Hard != 0 })
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 	s.SetDeadlineClock(offset, true)
 }
@@ -365,9 +365,9 @@ func (s *Store) Rebase(offset Time, now Time) {
 // start of an empty store: for as long as floors are kept they are unknown.
 func (s *Store) LoseFloors(now Time) {
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		sh.unknownUntil = max(sh.unknownUntil, now+Time(s.fresh.cfg.RetentionMillis))
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 }
 

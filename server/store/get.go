@@ -113,8 +113,14 @@ func (sh *shard) ttlOf(it item, now Time) int64 {
 // Get reads the item with key k. On OK v, unless nil, has been shown it once,
 // a vivified one too.
 func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
-	sh := s.lock(k, now)
-	defer sh.mu.Unlock()
+	if o.Reader != nil && v != nil && o.isPlain() && s.shardOf(k).getAlong(k, o.Reader, now, v) {
+		return OK
+	}
+	sh := s.lockToRead(k, now)
+	defer sh.unlock()
+	if !o.isPlain() {
+		sh.change()
+	}
 	if a := o.Ask; a != nil {
 		if a.Class != GrantNone {
 			return sh.lookup(k, o, now, v)
@@ -163,6 +169,7 @@ func (s *Store) Get(k Key, o *GetOptions, now Time, v Visitor) Status {
 		// A stale item without a winner has one now.
 		view.Won = it.tag&stale != 0 || o.Recache && expiry != 0 && expiry < o.RecacheBefore
 		if view.Won {
+			sh.change()
 			it.setTag(it.tag | winSent)
 		}
 	}
@@ -220,8 +227,8 @@ func (s *Store) Peek(k Key, now Time, v Visitor) Status { return s.PeekObserved(
 
 // PeekObserved is Peek that tells o, unless nil, of the look-up.
 func (s *Store) PeekObserved(k Key, now Time, v Visitor, o Observer) Status {
-	sh := s.lock(k, now)
-	defer sh.mu.Unlock()
+	sh := s.lockToRead(k, now)
+	defer sh.unlock()
 	r := sh.find(k)
 	how := sh.lookupOf(r, now)
 	var it item
@@ -246,7 +253,7 @@ func (s *Store) PeekObserved(k Key, now Time, v Visitor, o Observer) Status {
 // Exists, or NoMemory when an emptied value finds no chunk.
 func (s *Store) Delete(k Key, o *DeleteOptions, now Time) Status {
 	sh := s.lock(k, now)
-	defer sh.mu.Unlock()
+	defer sh.unlock()
 	if sh.usesFresh() {
 		sh.endToken(k, now)
 		sh.noteIfVersioned(k)

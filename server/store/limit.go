@@ -51,21 +51,21 @@ func (s *Store) over() bool { return s.budget.Taken() > s.budget.Limit() }
 // memcached's slabs.
 func (s *Store) shrink(now Time) {
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		for s.over() && sh.a.IdlePages() > 0 {
 			sh.a.ReturnIdle(sh.a.IdlePages() - 1)
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 	for range shrinkStepsATick {
 		if !s.over() || s.cfg.NoEvict || s.cfg.CompatSlabs {
 			return
 		}
 		sh := s.richest(nil)
-		sh.mu.Lock()
+		sh.lock()
 		sh.enter(now)
 		ok := sh.giveBack(now)
-		sh.mu.Unlock()
+		sh.unlock()
 		if !ok {
 			return
 		}
@@ -104,11 +104,11 @@ func (s *Store) richest(not *shard) *shard {
 		if sh == not {
 			continue
 		}
-		sh.mu.Lock()
+		sh.lock()
 		if held := sh.a.HeldBytes(); held > most {
 			rich, most = sh, held
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 	return rich
 }
@@ -117,13 +117,13 @@ func (s *Store) richest(not *shard) *shard {
 // nobody needs room.
 func (s *Store) goOnMoving(sh *shard, now Time) {
 	for range moveStepsATick {
-		sh.mu.Lock()
+		sh.lock()
 		sh.enter(now)
 		under := sh.move.page != 0
 		if under {
 			sh.moveStep(moveChunksAStep, now)
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 		if !under {
 			return
 		}
@@ -156,10 +156,10 @@ func (s *Store) Reassign(from, to int) Reassigned {
 	}
 	res := ReassignNoSpare
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		switch got := sh.reassign(from, to); {
 		case got == ReassignOK:
-			sh.mu.Unlock()
+			sh.unlock()
 			select {
 			case s.wake <- struct{}{}:
 			default: // it is awake
@@ -168,7 +168,7 @@ func (s *Store) Reassign(from, to int) Reassigned {
 		case got == ReassignBusy:
 			res = got
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 	return res
 }

@@ -53,6 +53,7 @@ func TestStoreModel(t *testing.T) {
 		if rapid.Bool().Draw(t, "tenants") {
 			c.Tenants = modelTenants
 		}
+		c.ReadAlong = rapid.Bool().Draw(t, "readers")
 		if c.ItemChecksums = rapid.Bool().Draw(t, "checksums"); rapid.Bool().Draw(t, "file") {
 			dir, err := os.MkdirTemp("", "store")
 			if err != nil {
@@ -67,6 +68,7 @@ func TestStoreModel(t *testing.T) {
 		}
 		defer func() { s.Close() }()
 		s.hastenTenants()
+		rd := s.NewReader()
 		m := &model{items: map[string]*modelItem{}, now: noon}
 
 		name := func(t *rapid.T) string {
@@ -138,20 +140,22 @@ func TestStoreModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"get": func(t *rapid.T) {
 				k := name(t)
-				var g grab
-				o := GetOptions{NoBump: rapid.Bool().Draw(t, "u")}
+				o := GetOptions{NoBump: rapid.Bool().Draw(t, "u"), Reader: rd}
 				if o.Touch = rapid.Bool().Draw(t, "touch"); o.Touch {
 					o.Expiry = expiry(t)
 				}
-				st := s.Get(key(k), &o, m.now, &g)
-				agree(t, k, st, &g)
-				if it := m.at(k); it != nil {
-					if g.WinSent != it.sent || g.Won != (it.stale && !it.sent) {
-						t.Fatalf("%s: won %t, sent %t; stale %t, sent before %t", k, g.Won, g.WinSent, it.stale, it.sent)
-					}
-					it.sent = it.sent || g.Won
-					if o.Touch {
-						it.expiry = o.Expiry
+				for range rapid.IntRange(1, 4).Draw(t, "times") { // the third may be without the lock
+					var g grab
+					st := s.Get(key(k), &o, m.now, &g)
+					agree(t, k, st, &g)
+					if it := m.at(k); it != nil {
+						if g.WinSent != it.sent || g.Won != (it.stale && !it.sent) {
+							t.Fatalf("%s: won %t, sent %t; stale %t, sent before %t", k, g.Won, g.WinSent, it.stale, it.sent)
+						}
+						it.sent = it.sent || g.Won
+						if o.Touch {
+							it.expiry = o.Expiry
+						}
 					}
 				}
 			},
@@ -326,6 +330,7 @@ func TestStoreModel(t *testing.T) {
 				release()
 				s = reopen(t, s, rapid.Bool().Draw(t, "crash"), m.now)
 				s.hastenTenants()
+				rd = s.NewReader()
 			},
 			"sweep": func(t *rapid.T) { s.Sweep(m.now) },
 			"sweepStep": func(t *rapid.T) {

@@ -13,7 +13,7 @@ func (s *Store) Notice(k Key, version uint64, takedown bool, now Time) Status {
 // NoticeObserved is Notice that tells o, unless nil.
 func (s *Store) NoticeObserved(k Key, version uint64, takedown bool, now Time, o Observer) Status {
 	sh := s.lock(k, now)
-	defer sh.mu.Unlock()
+	defer sh.unlock()
 	if takedown {
 		sh.fresh.Takedowns++
 	} else {
@@ -108,7 +108,7 @@ func (s *Store) GiveBack(k Key, t Token, valid bool, now Time) Reason {
 // GiveBackObserved is GiveBack that tells o, unless nil.
 func (s *Store) GiveBackObserved(k Key, t Token, valid bool, now Time, o Observer) Reason {
 	sh := s.lock(k, now)
-	defer sh.mu.Unlock()
+	defer sh.unlock()
 	rec, why := sh.redeem(k, &Fill{Token: t, BadToken: !valid}, now)
 	if why != ReasonNone {
 		sh.fresh.Refused[why]++

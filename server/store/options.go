@@ -90,6 +90,17 @@ type GetOptions struct {
 	// Ask, unless nil, asks for a grant or has a minimum version, and is told
 	// what became of it.
 	Ask *Ask
+
+	// Reader, unless nil, may read without the lock. The Visitor may be called
+	// for nothing then, before it is called again, or before a Miss: what it
+	// did before is to be undone.
+	Reader *Reader
+}
+
+// isPlain reports whether the read is to change nothing but what is known of
+// its recency.
+func (o *GetOptions) isPlain() bool {
+	return o.Observer == nil && o.Ask == nil && !o.Touch && !o.NoBump && !o.Vivify && !o.Recache
 }
 
 // SetOptions say how a value is stored. The zero value is set.

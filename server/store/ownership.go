@@ -25,7 +25,7 @@ type ownership struct {
 // kept.
 func (s *Store) HideBuckets(buckets []int, now Time) {
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		sh.enter(now)
 		if sh.owned == nil {
 			sh.owned = new(ownership)
@@ -42,7 +42,7 @@ func (s *Store) HideBuckets(buckets []int, now Time) {
 		sh.settleMarks()
 		sh.sweepAll()
 		sh.freeExplicit(func(it item) bool { return hidden[Key{Hash: sh.HashOf(it.r)}.Bucket()] })
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 }
 
@@ -52,9 +52,9 @@ func (s *Store) IsNew() bool {
 		return false
 	}
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		used := sh.seq != sh.seqFirst || sh.explicit > 0 || sh.records.n > 0
-		sh.mu.Unlock()
+		sh.unlock()
 		if used {
 			return false
 		}
@@ -74,13 +74,13 @@ func (sh *shard) isHidden(it item, cas uint64) bool {
 // for meanwhile is gone.
 func (s *Store) WithholdPlain(on bool) {
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		sh.withheld = 0
 		if on {
 			sh.withheld = sh.casOf(sh.seq)
 		}
 		sh.settleMarks()
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 }
 

@@ -35,11 +35,11 @@ func (sh *shard) relieve(now Time) bool {
 	}
 	filling := sh.filling
 	sh.filling = 0 // what others do meanwhile is not for this fill
-	sh.mu.Unlock()
-	defer func() { sh.mu.Lock(); sh.now, sh.filling = now, filling }()
+	sh.unlock()
+	defer func() { sh.lock(); sh.now, sh.filling = now, filling }()
 	rich := sh.s.richest(sh)
-	rich.mu.Lock()
-	defer rich.mu.Unlock()
+	rich.lock()
+	defer rich.unlock()
 	rich.enter(now)
 	if rich.a.IdlePages() == 0 && !rich.stealPage(-1, now) {
 		return false

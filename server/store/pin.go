@@ -62,8 +62,8 @@ func (p *Pin) Release() {
 		return
 	}
 	sh := p.sh
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	sh.lock()
+	defer sh.unlock()
 	sh.unpin(p.r)
 	if sh.pins[p.r] == 0 {
 		sh.s.pinnedBytes.Add(-int64(p.size))

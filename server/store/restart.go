@@ -141,8 +141,8 @@ func (s *Store) Save() error {
 
 // meta is what is to be written down of the shard.
 func (sh *shard) meta() shardMeta {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	sh.lock()
+	defer sh.unlock()
 	if sh.move.page != 0 {
 		sh.a.AbortEmptying()
 		sh.move = move{}
@@ -234,8 +234,8 @@ func (ad *adoption) readSketch(f *os.File) {
 
 func (ad *adoption) run() {
 	sh := ad.sh
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	sh.lock()
+	defer sh.unlock()
 	sh.now = ad.now
 	ad.takePages()
 	ad.sizeIndex()

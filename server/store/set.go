@@ -13,17 +13,17 @@ func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
 		var res SetResult
 		var done bool
 		if res, done, extra = sh.beforeSet(k, o, now); done {
-			sh.mu.Unlock()
+			sh.unlock()
 			return res
 		}
 	}
 	l := s.layoutFor(len(k.Bytes), len(value), o.Flags, extra)
 	if l.marks&chained != 0 {
 		// Large values take the way of those that arrive in parts.
-		sh.mu.Unlock()
+		sh.unlock()
 		return s.setLarge(k, value, o, now)
 	}
-	defer sh.mu.Unlock()
+	defer sh.unlock()
 	if sh.tenants != nil {
 		if st := sh.admit(k, len(value), l.head+len(value), o, now); st != OK {
 			return sh.refuseQuota(k, st, o, now)
@@ -135,7 +135,7 @@ func (s *Store) setLarge(k Key, value []byte, o *SetOptions, now Time) SetResult
 // must not stay behind, it goes.
 func (s *Store) refuse(k Key, st Status, o *SetOptions, now Time) Status {
 	sh := s.lock(k, now)
-	defer sh.mu.Unlock()
+	defer sh.unlock()
 	return sh.refuse(k, st, o, now)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/quarrycache/quarry/lru"
@@ -14,7 +15,14 @@ import (
 // shard is a part of the store that works by itself: one arena, its index,
 // its order. Keys are spread over shards by their hash.
 type shard struct {
-	mu sync.Mutex // all below, and every item reached through it
+	mu sync.Mutex // all below, and every item reached through them
+
+	along    bool // Config.ReadAlong
+	changing bool // the version is odd
+
+	_       [2 * cacheLineBytes]byte
+	version atomic.Uint64 // of what readers without the lock read: odd while it changes
+	_       [2 * cacheLineBytes]byte
 
 	s     *Store
 	id    int
@@ -91,6 +99,9 @@ func newShard(s *Store, id int, reserve int64) (*shard, error) {
 	}
 	if s.cfg.TrackSizes {
 		sh.sizes = sizes{}
+	}
+	if sh.along = s.cfg.ReadAlong; sh.along {
+		a.ReadAlong()
 	}
 	if sh.freshShard, err = s.fresh.newShard(s, id); err != nil {
 		return nil, err
@@ -439,6 +450,7 @@ func (sh *shard) evictFromChain(h uint64, now Time) {
 // unlink takes an item out of index and order and frees it, or leaves that
 // to its last reader.
 func (sh *shard) unlink(it item, h uint64) {
+	sh.change()
 	c := sh.orderClass(it)
 	n := &sh.classes[c]
 	n.items--

@@ -28,14 +28,14 @@ func (s *Store) Sizes() []uint64 {
 	}
 	all := []uint64{}
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		if more := len(sh.sizes) - len(all); more > 0 {
 			all = append(all, make([]uint64, more)...)
 		}
 		for i, n := range sh.sizes {
 			all[i] += uint64(n)
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 	return all
 }

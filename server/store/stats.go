@@ -67,6 +67,7 @@ type Stats struct {
 	TouchMisses, DeleteMisses, IncrMisses, DecrMisses uint64
 	CasMisses, TooLarge, NoMemory                     uint64
 	ChainEvictions, Looks                             uint64 // Looks of Background
+	ReadAlong, ReadInVain                             uint64 // hits without the lock, and what had to be read again under it
 
 	PagesMoved    uint64 // from a class to another one, or back to the budget
 	ItemsMoved    uint64 // out of such a page, to a chunk elsewhere
@@ -123,6 +124,7 @@ func (s *Store) Snapshot(now Time, st *Stats) {
 	for _, sh := range s.shards {
 		sh.addTo(st, now)
 	}
+	s.readers.addTo(st)
 	s.settleFresh(&st.Fresh, now)
 	for c := range classes {
 		st.Total.add(&classes[c])
@@ -133,8 +135,8 @@ func (s *Store) Snapshot(now Time, st *Stats) {
 }
 
 func (sh *shard) addTo(st *Stats, now Time) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	sh.lockToRead()
+	defer sh.unlock()
 	sh.enter(now)
 	n := &sh.n
 	st.TotalItems += n.totalItems
@@ -257,7 +259,7 @@ func (t *ClassStats) add(o *ClassStats) {
 // ResetStats sets all counters to zero; gauges stay.
 func (s *Store) ResetStats() {
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lockToRead()
 		sh.n = counts{}
 		for c := range sh.classes {
 			n := &sh.classes[c]
@@ -268,7 +270,8 @@ func (s *Store) ResetStats() {
 		if sh.tenants != nil {
 			sh.tenants.resetCounts()
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 	}
+	s.readers.reset()
 	s.lastAbort.Store(uint32(AbortNone))
 }

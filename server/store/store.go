@@ -23,6 +23,7 @@ type Config struct {
 	Policy       Policy  // how an order chooses what goes. TinyLFU
 	PageBytes    int     // 0 by rule, see pageBytesFor
 	LargePages   bool    // -L: of the system, for items and index
+	ReadAlong    bool    // -o optimistic_reads: NewReader has readers
 	TrackSizes   bool    // -o track_sizes: Sizes counts
 
 	// CompatSlabs is memcached's geometry: one shard, pages of 1 MiB, its
@@ -99,7 +100,8 @@ type Store struct {
 
 	headMore, pieceMore int // by how much items and pieces count as larger than they are
 
-	fresh freshness
+	fresh   freshness
+	readers readers
 
 	spareChanges []byte // for Changes, which one goroutine calls
 
@@ -136,6 +138,7 @@ func (s *Store) open(c Config) error {
 	if c.ChunkMin == 0 {
 		c.ChunkMin = chunkMinDefault
 	}
+	c.ReadAlong = c.ReadAlong && ReadsAlong
 	if err := c.Tenants.validate(); err != nil {
 		return err
 	}
@@ -307,10 +310,21 @@ func (s *Store) tooLarge(keyLen, valueLen int, flags uint32) bool {
 	return n > s.cfg.ItemMaxBytes
 }
 
-// lock takes the shard of k, and lets a flush whose time has come happen.
+// shardOf is the shard of k.
+func (s *Store) shardOf(k Key) *shard { return s.shards[shardBits(k.Hash)&s.mask] }
+
+// lock takes the shard of k to change it, and lets a flush whose time has come
+// happen.
 func (s *Store) lock(k Key, now Time) *shard {
-	sh := s.shards[shardBits(k.Hash)&s.mask]
-	sh.mu.Lock()
+	sh := s.lockToRead(k, now)
+	sh.change()
+	return sh
+}
+
+// lockToRead is lock for one who says so before it changes something.
+func (s *Store) lockToRead(k Key, now Time) *shard {
+	sh := s.shardOf(k)
+	sh.lockToRead()
 	sh.enter(now)
 	return sh
 }

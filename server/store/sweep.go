@@ -77,14 +77,14 @@ func (s *Store) SetSweep(on, asReclaimed bool) {
 
 // sweepPart walks the part of a shard that is due in one tick.
 func (s *Store) sweepPart(sh *shard, now Time) {
-	sh.mu.Lock()
+	sh.lock()
 	pages := int(sh.a.Pages())
-	sh.mu.Unlock()
+	sh.unlock()
 	ticks := int(sweepCycle / sweepTick)
 	for left := (pages + ticks - 1) / ticks; left > 0; {
-		sh.mu.Lock()
+		sh.lock()
 		left -= sh.sweepStep(left, sweepChunksMax, now)
-		sh.mu.Unlock()
+		sh.unlock()
 		runtime.Gosched() // a busy goroutine must not own the loop's P
 	}
 }
@@ -93,12 +93,12 @@ func (s *Store) sweepPart(sh *shard, now Time) {
 // embedders without Background call it.
 func (s *Store) Sweep(now Time) {
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		sh.enter(now)
 		for left := int(sh.a.Pages()); left > 0; {
 			left -= sh.sweepStep(left, sweepChunksMax, now)
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 }
 

@@ -84,7 +84,7 @@ func (s *Store) Tenants(most int) (rows []TenantStats, other TenantStats) {
 	}
 	other.Quota = c.Default
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		t := sh.tenants
 		other.add(t.other().stats())
 		for i := range t.rows[1:] {
@@ -98,7 +98,7 @@ func (s *Store) Tenants(most int) (rows []TenantStats, other TenantStats) {
 			}
 			rows[n].add(r.stats())
 		}
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 	rest := rows[len(c.Quotas):]
 	slices.SortFunc(rest, func(a, b TenantStats) int {

@@ -19,10 +19,10 @@ type Tuning struct {
 // Tune makes t hold from now on. It moves no item that is stored.
 func (s *Store) Tune(t Tuning) {
 	for _, sh := range s.shards {
-		sh.mu.Lock()
+		sh.lock()
 		sh.order.Tune(lru.Tuning{Flat: t.Flat, WindowPct: t.WindowPct, ProtectedPct: t.ProtectedPct, Eager: t.Eager})
 		sh.temporarySeconds = t.TemporarySeconds
-		sh.mu.Unlock()
+		sh.unlock()
 	}
 }
 

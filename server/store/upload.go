@@ -24,7 +24,7 @@ func (s *Store) Begin(k Key, n int, o *SetOptions, now Time, u *Upload) Status {
 		return s.refuse(k, TooLarge, o, now)
 	}
 	sh := s.lock(k, now)
-	defer sh.mu.Unlock()
+	defer sh.unlock()
 	if o.Fill == nil { // a fill is judged when it is whole
 		if u.Refusal = sh.preJudge(k, o, now); u.Refusal != ReasonNone {
 			return Refused
@@ -90,8 +90,8 @@ func (u *Upload) Write(p []byte, now Time) Status {
 // grow takes the next chunk.
 func (u *Upload) grow(now Time) Status {
 	s := u.sh.s
-	u.sh.mu.Lock()
-	defer u.sh.mu.Unlock()
+	u.sh.lock()
+	defer u.sh.unlock()
 	u.sh.enter(now)
 	n, c := u.w.nextPiece()
 	key := Key{Hash: u.hash, Bytes: u.w.it.key()}
@@ -110,8 +110,8 @@ func (u *Upload) grow(now Time) Status {
 func (u *Upload) Commit(now Time) SetResult {
 	sh := u.sh
 	sh.seal(u.w.it) // before the lock: the value is ours alone
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	sh.lock()
+	defer sh.unlock()
 	sh.enter(now)
 	it := sh.item(u.w.it.r)
 	it.setAccess(now.Seconds())
@@ -132,8 +132,8 @@ func (u *Upload) Abort() {
 		return
 	}
 	sh := u.sh
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	sh.lock()
+	defer sh.unlock()
 	sh.free(sh.item(u.w.it.r))
 	u.end()
 }

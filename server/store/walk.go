@@ -25,8 +25,8 @@ type Walk struct {
 // left out. One shard at a time is locked, once.
 func (s *Store) Walk(w *Walk, items int, only ClassSet, now Time, v Visitor) (more bool) {
 	sh := s.shards[w.shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	sh.lock()
+	defer sh.unlock()
 	sh.enter(now)
 	// Buckets without an item of a class in only cost time, too.
 	for looked := 0; looked < items && w.at < 1<<32; {
@@ -115,8 +115,8 @@ const pagesAStep = 1024
 // reports false. It locks one shard, once.
 func (s *Store) step(w *PageWalk, chunks int, now Time, f func(sh *shard, it item) bool) (more bool) {
 	sh := s.shards[w.shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	sh.lock()
+	defer sh.unlock()
 	sh.enter(now)
 	for pages := 0; pages < pagesAStep && w.page < sh.a.Pages(); pages++ {
 		page := sh.a.Page(w.page)

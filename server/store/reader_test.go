@@ -1,0 +1,328 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// newReaderStore is a store with a Reader; the test is skipped where there are
+// none.
+func newReaderStore(t testing.TB, c Config) (*Store, *Reader) {
+	t.Helper()
+	if !ReadsAlong {
+		t.Skip("reads take the lock here")
+	}
+	c.ReadAlong = true
+	s := newTestStore(t, c)
+	return s, s.NewReader()
+}
+
+// along is how many hits took no lock.
+func (s *Store) along(now Time) uint64 {
+	var st Stats
+	s.Snapshot(now, &st)
+	return st.ReadAlong
+}
+
+// What was read twice in a second is read without the lock, and shown as it is
+// under it, until something happens to it.
+func TestReader(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(s *Store, k Key, now *Time)
+		along  bool   // read without the lock all the same
+		want   string // "": a miss
+	}{
+		{"nothing", func(*Store, Key, *Time) {}, true, "value"},
+		{"another key stored", func(s *Store, _ Key, now *Time) { s.Set(key("b"), []byte("b"), &SetOptions{}, *now) }, true, "value"},
+		{"stored", func(s *Store, k Key, now *Time) { s.Set(k, []byte("other"), &SetOptions{}, *now) }, false, "other"},
+		{"deleted", func(s *Store, k Key, now *Time) { s.Delete(k, &DeleteOptions{}, *now) }, false, ""},
+		{"invalidated", func(s *Store, k Key, now *Time) { s.Delete(k, &DeleteOptions{Invalidate: true}, *now) }, false, "value"},
+		{"flushed", func(s *Store, _ Key, now *Time) { s.FlushAll(0, *now) }, false, ""},
+		{"flush due in a second", func(s *Store, _ Key, now *Time) { s.FlushAll(now.Seconds()+1, *now); *now += 1000 }, false, ""},
+		{"expired", func(s *Store, k Key, now *Time) {
+			s.Get(k, &GetOptions{Touch: true, Expiry: now.Seconds() + 1}, *now, nil)
+			*now += 1000
+		}, false, ""},
+		{"given a TTL", func(s *Store, k Key, now *Time) {
+			s.Get(k, &GetOptions{Touch: true, Expiry: now.Seconds() + 1}, *now, nil)
+		}, true, "value"},
+		{"given a TTL that has passed", func(s *Store, k Key, now *Time) {
+			s.Get(k, &GetOptions{Touch: true, Expiry: expiredAtOnce}, *now, nil)
+		}, false, ""},
+		{"a second later", func(_ *Store, _ Key, now *Time) { *now += 1000 }, false, "value"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, rd := newReaderStore(t, Config{LimitBytes: 4 << 20})
+			now := noon
+			k := key("a")
+			res := s.mustSet(t, "a", "value", SetOptions{Flags: 7}, now)
+			for i := range 3 {
+				var g grab
+				if st := s.Get(k, &GetOptions{Reader: rd}, now, &g); st != OK || g.value != "value" {
+					t.Fatalf("read %d: status %d, %q", i, st, g.value)
+				}
+				if n := s.along(now); n != uint64(max(i-1, 0)) {
+					t.Fatalf("read %d: %d without the lock", i, n)
+				}
+				if i > 0 && (g.Flags != 7 || g.CAS != res.CAS || !g.HitBefore || g.TTL != -1 || g.LastAccess != 0 ||
+					g.Size != 5 || string(g.Key) != "a" || g.Won || g.Stale || g.WinSent) {
+					t.Errorf("read %d: %+v", i, g)
+				}
+			}
+			before := s.along(now)
+			c.change(s, k, &now)
+			var g grab
+			if st := s.Get(k, &GetOptions{Reader: rd}, now, &g); (st == OK) != (c.want != "") || st == OK && g.value != c.want {
+				t.Errorf("status %d, %q, want %q", st, g.value, c.want)
+			}
+			if got := s.along(now) > before; got != c.along {
+				t.Errorf("without the lock: %t, want %t", got, c.along)
+			}
+		})
+	}
+}
+
+// What takes the lock whoever asks for it.
+func TestReaderTakesLock(t *testing.T) {
+	s, rd := newReaderStore(t, Config{LimitBytes: 256 << 20}) // whole in one chunk
+	long := bytes.Repeat([]byte("x"), AlongMaxBytes+1)
+	s.mustSet(t, "long", string(long), SetOptions{}, noon)
+	s.mustSet(t, "longest", string(long[1:]), SetOptions{}, noon)
+	s.mustSet(t, "cas", "v", SetOptions{HasNewCAS: true, NewCAS: 5}, noon)
+	s.mustSet(t, "a", "v", SetOptions{}, noon)
+	for _, c := range []struct {
+		name string
+		key  string
+		o    GetOptions
+		v    Visitor
+		want uint64
+	}{
+		{"plain", "a", GetOptions{}, new(grab), 2},
+		{"as long as it may be", "longest", GetOptions{}, new(grab), 2},
+		{"too long", "long", GetOptions{}, new(grab), 0},
+		{"explicit CAS", "cas", GetOptions{}, new(grab), 0},
+		{"not there", "b", GetOptions{}, new(grab), 0},
+		{"touch", "a", GetOptions{Touch: true}, new(grab), 0},
+		{"without a trace", "a", GetOptions{NoBump: true}, new(grab), 0},
+		{"vivify", "a", GetOptions{Vivify: true}, new(grab), 0},
+		{"recache", "a", GetOptions{Recache: true, RecacheBefore: 1}, new(grab), 0},
+		{"grant", "a", GetOptions{Ask: new(Ask)}, new(grab), 0},
+		{"nothing shown", "a", GetOptions{}, nil, 0},
+	} {
+		before := s.along(noon)
+		for range 4 {
+			c.o.Reader = rd
+			s.Get(key(c.key), &c.o, noon, c.v)
+		}
+		if n := s.along(noon) - before; n != c.want {
+			t.Errorf("%s: %d of 4 without the lock, want %d", c.name, n, c.want)
+		}
+	}
+}
+
+// Nothing is read while somebody is changing the shard.
+func TestReaderDuringChange(t *testing.T) {
+	s, rd := newReaderStore(t, Config{LimitBytes: 4 << 20})
+	s.mustSet(t, "a", "v", SetOptions{}, noon)
+	for range 3 {
+		s.Get(key("a"), &GetOptions{}, noon, nil)
+	}
+	sh := s.shards[0]
+	var during [2]bool
+	for i, lock := range []func(){sh.lockToRead, sh.lock} {
+		lock()
+		during[i] = sh.getAlong(key("a"), rd, noon, new(grab))
+		sh.unlock()
+	}
+	if want := [2]bool{true, false}; during != want {
+		t.Errorf("read while it is locked to be read and to be changed: %t, want %t", during, want)
+	}
+}
+
+// Statistics have the hits of all readers, of their class and segment, until
+// they are reset.
+func TestReaderStats(t *testing.T) {
+	s, rd := newReaderStore(t, Config{LimitBytes: 4 << 20})
+	s.mustSet(t, "a", "v", SetOptions{}, noon)
+	s.mustSet(t, "b", string(make([]byte, 500)), SetOptions{}, noon)
+	other := s.NewReader()
+	for range 50 {
+		s.Get(key("a"), &GetOptions{Reader: rd}, noon, new(grab))
+		s.Get(key("b"), &GetOptions{Reader: other}, noon, new(grab))
+		s.Get(key("b"), &GetOptions{}, noon, new(grab))
+	}
+	check := func(want uint64) {
+		t.Helper()
+		var st Stats
+		s.Snapshot(noon, &st)
+		var hits []uint64
+		for _, c := range st.Classes {
+			if c.GetHits > 0 {
+				hits = append(hits, c.GetHits)
+			}
+			if in := c.HitsWindow + c.HitsProbation + c.HitsProtected + c.HitsTemporary; in != c.GetHits {
+				t.Errorf("%d hits, in segments %d", c.GetHits, in)
+			}
+		}
+		if st.Total.GetHits != want || len(hits) > 0 && (len(hits) != 2 || hits[0]*2 != hits[1]) {
+			t.Errorf("%d hits, want %d; by class %d", st.Total.GetHits, want, hits)
+		}
+	}
+	check(150)
+	s.ResetStats()
+	check(0)
+	s.Get(key("a"), &GetOptions{Reader: rd}, noon, new(grab))
+	s.Get(key("b"), &GetOptions{Reader: rd}, noon, new(grab))
+	s.Get(key("b"), &GetOptions{Reader: other}, noon, new(grab))
+	check(3)
+}
+
+// A Reader remembers a bounded number of keys for the order, and then tells it,
+// or when the shard is busy, forgets.
+func TestReaderTellsOrder(t *testing.T) {
+	s, rd := newReaderStore(t, Config{LimitBytes: 4 << 20})
+	read := func(n, times int) {
+		for i := range n {
+			for range times {
+				s.Get(key(fmt.Sprint(i)), &GetOptions{Reader: rd}, noon, new(grab))
+			}
+		}
+	}
+	for i := range againMax {
+		s.mustSet(t, fmt.Sprint(i), "v", SetOptions{}, noon)
+	}
+	read(againMax, 5) // one or two of them under the lock
+	if rd.n != againMax || rd.again[7].times < 3 {
+		t.Fatalf("%d remembered, one %d times", rd.n, rd.again[7].times)
+	}
+	read(1, 1)
+	if rd.n != 1 {
+		t.Errorf("%d remembered, want 1", rd.n)
+	}
+	read(againMax, 1)
+	s.shards[0].mu.Lock()
+	read(1, 1) // does not wait
+	s.shards[0].mu.Unlock()
+	if rd.n != 1 {
+		t.Errorf("%d remembered behind a busy shard, want 1", rd.n)
+	}
+}
+
+// selfTelling is a Visitor that knows values that say what they are: all of
+// them begin with the number of the key and go on with one byte.
+type selfTelling struct {
+	buf  []byte
+	bad  string
+	seen int
+}
+
+func (v *selfTelling) VisitItem(it *Item) { v.buf = it.AppendValue(v.buf[:0]) }
+
+func (v *selfTelling) judge(n uint32) {
+	v.seen++
+	switch {
+	case len(v.buf) < 5 || binary.LittleEndian.Uint32(v.buf) != n:
+		v.bad = fmt.Sprintf("key %d: %x", n, v.buf)
+	case bytes.Count(v.buf[4:], v.buf[4:5]) != len(v.buf)-4 || (len(v.buf)-4)%251 != int(v.buf[4])%251:
+		v.bad = fmt.Sprintf("key %d: torn: %x", n, v.buf)
+	}
+}
+
+// Readers see whole values of the key that they ask for, while others store,
+// delete, evict, move pages and let chunks change their class.
+func TestReadersAndWriters(t *testing.T) {
+	s, _ := newReaderStore(t, Config{LimitBytes: 256 << 10, Shards: 2, PageBytes: 16 << 10})
+	const keys = 60
+	rounds := 200_000
+	if testing.Short() {
+		rounds = 20_000
+	}
+	name := func(n uint32) Key { return key(fmt.Sprintf("key:%d", n)) }
+	var stop atomic.Bool
+	var readers, writers sync.WaitGroup
+	for i := range 2 {
+		writers.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			var value []byte
+			for range rounds {
+				n := random.Uint32N(keys)
+				if random.IntN(8) == 0 {
+					s.Delete(name(n), &DeleteOptions{}, noon)
+					continue
+				}
+				size := 1 + random.IntN(250)
+				value = binary.LittleEndian.AppendUint32(value[:0], n)
+				for range size + 251*random.IntN(4) {
+					value = append(value, byte(size))
+				}
+				s.Set(name(n), value, &SetOptions{}, noon)
+				if random.IntN(64) == 0 {
+					s.Sweep(noon)
+				}
+			}
+		})
+	}
+	visitors := make([]selfTelling, 2)
+	for i := range visitors {
+		readers.Go(func() {
+			v, rd := &visitors[i], s.NewReader()
+			random := rand.New(rand.NewPCG(2, uint64(i)))
+			for !stop.Load() && v.bad == "" {
+				n := random.Uint32N(keys)
+				k := name(n)
+				for range 8 {
+					if s.Get(k, &GetOptions{Reader: rd}, noon, v) == OK {
+						v.judge(n)
+					}
+				}
+			}
+		})
+	}
+	writers.Wait()
+	stop.Store(true)
+	readers.Wait()
+	var st Stats
+	s.Snapshot(noon, &st)
+	for i := range visitors {
+		if v := &visitors[i]; v.bad != "" || v.seen == 0 {
+			t.Errorf("of %d: %s", v.seen, v.bad)
+		}
+	}
+	if st.ReadAlong == 0 || st.ReadInVain == 0 || st.Total.Evicted == 0 {
+		t.Errorf("%d without the lock, %d in vain, %d evicted: this shows too little", st.ReadAlong, st.ReadInVain, st.Total.Evicted)
+	}
+	t.Logf("%d without the lock, %d in vain, of %d; %d evicted", st.ReadAlong, st.ReadInVain, st.Total.GetHits, st.Total.Evicted)
+}
+
+// BenchmarkHotKey reads one key from one loop and from two, under the lock and
+// without.
+func BenchmarkHotKey(b *testing.B) {
+	for _, loops := range []int{1, 2} {
+		for _, along := range []bool{false, true} {
+			b.Run(fmt.Sprintf("loops=%d/along=%t", loops, along), func(b *testing.B) {
+				s := newTestStore(b, Config{LimitBytes: 4 << 20, ReadAlong: along})
+				s.mustSet(b, "hot", string(make([]byte, 100)), SetOptions{}, noon)
+				b.ReportAllocs()
+				b.ResetTimer()
+				var running sync.WaitGroup
+				for range loops {
+					running.Go(func() {
+						v, k := &appender{dst: make([]byte, 0, 4096)}, key("hot")
+						o := GetOptions{NoWin: true, Reader: s.NewReader()}
+						for range b.N {
+							v.dst = v.dst[:0]
+							s.Get(k, &o, noon, v)
+						}
+					})
+				}
+				running.Wait()
+			})
+		}
+	}
+}
