@@ -27,6 +27,14 @@
 // Only reads teach the sketch, hits and misses: not the store that follows a
 // miss, and no move.
 //
+// What is stored over an item begins anew in the window, as if the key had not
+// been there: so what is written all the time and read by nobody has to pass the
+// contest each time, and fills the window alone. Two cases are left where they
+// are, which saves the cache lines of their neighbours. What is protected stays
+// so, or each write would cost a popular key its place; if it is not read any
+// more it goes as others do there. And while nothing has to go, all items stay
+// where they are, since it matters to nobody.
+//
 // Invariants, recounted by [Order.Check]:
 //
 //  1. An item stands in exactly one list: that of its class and of the

@@ -127,6 +127,7 @@ type Order struct {
 	sketch  *sketch
 	n       int            // items
 	inAll   [nSegments]int // of them, in each segment
+	calm    int            // stores since somebody looked for a victim
 	classes []class
 	tuning  Tuning
 
@@ -160,12 +161,45 @@ func (o *Order) Insert(c int, r slab.Ref) {
 	o.insert(c, r, s)
 }
 
+// Stays reports whether an item with tag t keeps its place when a value is
+// stored over its own, or goes to the head of the window as what is new does.
+// It stays in protected: what readers have earned it is not lost by a write.
+// And it stays anywhere while nothing had to go for as many stores as there are
+// items: nobody asks then which is next.
+func (o *Order) Stays(t slab.Tag) bool {
+	s := SegmentOf(t)
+	if s == Temporary || o.tuning.Flat {
+		return false
+	}
+	if s != Protected && o.calm < o.n {
+		return false
+	}
+	o.calm++
+	return true
+}
+
+// Stay gives item r, which had tag t before a value was stored over its own,
+// the place back that it had. Its links are as they were.
+func (o *Order) Stay(r slab.Ref, t slab.Tag) {
+	o.a.SetTag(r, o.a.Tag(r).WithState(t.State())|t&Active)
+}
+
+// Heir is what an item gets of the tag t of one with the same key that it takes
+// the place of, in another chunk: the way back to protected.
+func Heir(t slab.Tag) slab.Tag {
+	if SegmentOf(t) != Protected {
+		return 0
+	}
+	return Active
+}
+
 // InsertTemporary is Insert for an item that expires soon: it stays beside the
 // others.
 func (o *Order) InsertTemporary(c int, r slab.Ref) { o.insert(c, r, Temporary) }
 
 func (o *Order) insert(c int, r slab.Ref, s Segment) {
 	o.n++
+	o.calm++
 	o.sketch.grow(o.n)
 	o.push(&o.classes[c], s, r)
 	o.settle(&o.classes[c])
@@ -272,6 +306,7 @@ func (o *Order) Remove(c int, r slab.Ref) {
 // admitted from the window.
 func (o *Order) Victim(c int) slab.Ref {
 	k := &o.classes[c]
+	o.calm = 0
 	windowMax := o.windowMax(k)
 	for range victimScanMax {
 		if o.policy != TinyLFU || o.tuning.Flat || k.seg[Window].n <= windowMax {

@@ -132,6 +132,111 @@ func TestEvictionOrder(t *testing.T) {
 	})
 }
 
+// write stores a value over that of r as the store does: its tag is made anew.
+func (o testOrder) write(c int, r slab.Ref) {
+	t := o.a.Tag(r)
+	if o.Stays(t) {
+		o.items.store(r)
+		o.a.SetTag(r, slab.MakeTag(slab.StatePending, 7))
+		o.Stay(r, t)
+		return
+	}
+	o.Remove(c, r)
+	o.items.store(r)
+	o.a.SetTag(r, slab.MakeTag(slab.StatePending, 7))
+	o.Insert(c, r)
+}
+
+// What a value stored over another does to its item's place.
+func TestWriteOver(t *testing.T) {
+	fill := func(t *testing.T) (testOrder, []slab.Ref) {
+		o := newTestOrder(t, TinyLFU)
+		var in []slab.Ref
+		for range 100 {
+			in = append(in, o.add(t, 5))
+		}
+		return o, in
+	}
+	segment := func(o testOrder, r slab.Ref) Segment { return SegmentOf(o.a.Tag(r)) }
+
+	t.Run("nothing had to go: all stays", func(t *testing.T) {
+		o, in := fill(t)
+		for _, r := range []slab.Ref{in[0], in[99]} {
+			s, prev, next := segment(o, r), o.a.Prev(r), o.a.Next(r)
+			o.write(5, r)
+			if got := o.a.Tag(r); SegmentOf(got) != s || got.Length() != 7 || o.a.Prev(r) != prev || o.a.Next(r) != next {
+				t.Errorf("item %d was moved, or has not the new length: tag %x", r, got)
+			}
+		}
+	})
+	t.Run("something had to go: to the window", func(t *testing.T) {
+		o, in := fill(t)
+		o.Victim(5)
+		r := in[10]
+		if got := segment(o, r); got != Probation {
+			t.Fatalf("item is in segment %d, want probation", got)
+		}
+		o.write(5, r)
+		if got := o.Head(5, Window); got != r {
+			t.Errorf("head of the window is %d, want %d, which was written", got, r)
+		}
+	})
+	t.Run("nothing had to go for a while: all stays again", func(t *testing.T) {
+		o, in := fill(t)
+		o.Victim(5)
+		for range 100 {
+			o.write(5, in[10])
+		}
+		r := in[20]
+		o.write(5, r)
+		if got := segment(o, r); got != Probation {
+			t.Errorf("item is in segment %d, want probation, where it was", got)
+		}
+	})
+	t.Run("protected: it stays", func(t *testing.T) {
+		o, in := fill(t)
+		r := in[10]
+		o.hit(5, r)
+		for range 20 {
+			o.evict(5)
+		}
+		o.hit(5, r)
+		o.write(5, r)
+		if got := o.a.Tag(r); SegmentOf(got) != Protected || got&Active == 0 || got&Fetched != 0 {
+			t.Errorf("tag %x: want it protected, to be moved for the read, and not read since it was stored", got)
+		}
+		o.Victim(5)
+		for range 10 {
+			o.write(5, r)
+		}
+		if got := segment(o, r); got != Protected {
+			t.Errorf("written again: it is in segment %d, want protected", got)
+		}
+	})
+	t.Run("elsewhere: the heir returns to protected", func(t *testing.T) {
+		o, in := fill(t)
+		o.hit(5, in[10])
+		for range 20 {
+			o.evict(5)
+		}
+		old := o.a.Tag(in[10])
+		if SegmentOf(old) != Protected {
+			t.Fatalf("item is in segment %d, want protected", SegmentOf(old))
+		}
+		r, _ := o.a.Alloc(6)
+		o.items.store(r)
+		o.a.SetTag(r, slab.MakeTag(slab.StatePending, 0)|Heir(old))
+		o.Remove(5, in[10])
+		o.Insert(6, r)
+		for range 20 {
+			o.add(t, 6)
+		}
+		if got := segment(o, r); got != Protected {
+			t.Errorf("the heir is in segment %d, want protected", got)
+		}
+	})
+}
+
 // A scan of ten times the class through a hot set of half of it: all of the
 // hot set is there afterwards (S3-23, S1-44).
 func TestScanLeavesHotSet(t *testing.T) {
@@ -211,6 +316,10 @@ func TestOrderModel(t *testing.T) {
 			"hit": func(t *rapid.T) {
 				r := pick(t)
 				o.Hit(in[r], r, a.Tag(r), uint64(r))
+			},
+			"write": func(t *rapid.T) {
+				r := pick(t)
+				testOrder{o, of}.write(in[r], r)
 			},
 			"remove": func(t *rapid.T) {
 				r := pick(t)

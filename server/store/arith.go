@@ -3,6 +3,7 @@ package store
 import (
 	"strconv"
 
+	"github.com/quarrycache/quarry/lru"
 	"github.com/quarrycache/quarry/slab"
 )
 
@@ -134,7 +135,8 @@ func (sh *shard) writeNumber(it item, k Key, digits []byte, o *ArithOptions, now
 		sh.supersede(k, grown, now)
 		sh.inherit(grown, it)
 	}
-	if sh.a.Tag(it.r).State() >= slab.StateItem {
+	if t := sh.a.Tag(it.r); t.State() >= slab.StateItem {
+		grown.setTag(grown.tag | lru.Heir(t))
 		sh.unlink(sh.item(it.r), k.Hash)
 	}
 	sh.link(grown, k.Hash, o.HasNewCAS, o.NewCAS, now)

@@ -1,6 +1,9 @@
 package store
 
-import "github.com/quarrycache/quarry/slab"
+import (
+	"github.com/quarrycache/quarry/lru"
+	"github.com/quarrycache/quarry/slab"
+)
 
 // commitFill is commit for what has a version.
 func (sh *shard) commitFill(it item, k Key, o *SetOptions, now Time) SetResult {
@@ -64,6 +67,7 @@ func (sh *shard) commitFill(it item, k Key, o *SetOptions, now Time) SetResult {
 		})
 	}
 	if r := sh.find(k); r != 0 {
+		it.setTag(it.tag | lru.Heir(sh.a.Tag(r)))
 		sh.unlink(sh.item(r), k.Hash)
 	} else {
 		sh.noteInsert(sh.orderClass(it))

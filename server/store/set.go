@@ -1,6 +1,9 @@
 package store
 
-import "github.com/quarrycache/quarry/slab"
+import (
+	"github.com/quarrycache/quarry/lru"
+	"github.com/quarrycache/quarry/slab"
+)
 
 // Set stores a value that is there as a whole. It copies key and value.
 func (s *Store) Set(k Key, value []byte, o *SetOptions, now Time) SetResult {
@@ -72,15 +75,18 @@ func (sh *shard) overwritable(k Key, l layout, o *SetOptions, now Time) (item, b
 }
 
 // overwrite puts a value in the place of old's, as if it was a new item that
-// had got the same chunk: it has a CAS and a place in the order of its own.
-// While it is written it is in no list and its tag says that it is pending, so
-// that what is found after a crash is whole.
+// had got the same chunk: it has a CAS of its own, and in the order a new place
+// unless the old one is kept. While it is written its tag says that it is
+// pending, so that what is found after a crash is whole.
 func (sh *shard) overwrite(old item, l layout, k Key, value []byte, o *SetOptions, now Time) SetResult {
 	c := l.class
 	n := &sh.classes[c]
 	n.memRequested -= uint64(sh.footprint(old))
 	n.payload -= uint64(old.payload())
-	sh.order.Remove(c, old.r)
+	stays := !sh.hasTemporary() && sh.order.Stays(old.tag)
+	if !stays {
+		sh.order.Remove(c, old.r)
+	}
 	it := sh.init(old.r, l, k.Bytes, len(value), o.Flags, o.Expiry, now.Seconds())
 	copy(sh.a.Bytes(it.valueOff(), len(value)), value)
 	sh.seal(it)
@@ -93,7 +99,11 @@ func (sh *shard) overwrite(old item, l layout, k Key, value []byte, o *SetOption
 	n.payload += uint64(it.payload())
 	sh.n.totalItems++
 	sh.noteExpiry(it)
-	sh.intoOrder(it, c, now)
+	if stays {
+		sh.order.Stay(it.r, old.tag)
+	} else {
+		sh.intoOrder(it, c, now)
+	}
 	res := SetResult{Status: OK, CAS: it.cas(), Size: len(value)}
 	if sh.s.cfg.NoCAS {
 		res.CAS = 0
@@ -212,6 +222,7 @@ func (sh *shard) commit(it item, h uint64, o *SetOptions, now Time) SetResult {
 	if sh.usesFresh() {
 		sh.supersede(k, it, now)
 	}
+	it.setTag(it.tag | lru.Heir(old.tag))
 	sh.unlink(old, h)
 	return sh.store(it, h, o, now)
 }
@@ -311,7 +322,8 @@ func (sh *shard) join(old, it item, h uint64, o *SetOptions, now Time) SetResult
 		sh.supersede(Key{h, both.key()}, both, now)
 		sh.inherit(both, old)
 	}
-	if sh.a.Tag(old.r).State() >= slab.StateItem {
+	if t := sh.a.Tag(old.r); t.State() >= slab.StateItem {
+		both.setTag(both.tag | lru.Heir(t))
 		sh.unlink(sh.item(old.r), h)
 	}
 	both.setTag(both.tag | binary)

@@ -549,6 +549,29 @@ func TestOverwriteInPlace(t *testing.T) {
 	}
 }
 
+// Keys that are written and never read do not wash out what is read: neither
+// many, each in its turn, nor a few that are written very often.
+func TestWritesLeaveHotSet(t *testing.T) {
+	const hotKeys, writtenKeys, oftenKeys, turns = 2400, 20_000, 2400, 40
+	s := newTestStore(t, Config{LimitBytes: 4 << 20, Shards: 1})
+	value := strings.Repeat("v", 1000)
+	misses := 0
+	for i := range turns * hotKeys {
+		s.mustSet(t, fmt.Sprint("written", i%writtenKeys), value, SetOptions{}, noon)
+		s.mustSet(t, fmt.Sprint("often", i%oftenKeys), value, SetOptions{}, noon)
+		k := fmt.Sprint("hot", i%hotKeys)
+		if _, st := s.get(k, GetOptions{}, noon); st == Miss {
+			s.mustSet(t, k, value, SetOptions{}, noon)
+			if i > turns/2*hotKeys {
+				misses++
+			}
+		}
+	}
+	if most := turns / 2 * hotKeys / 1000; misses > most {
+		t.Errorf("%d of %d reads missed, want at most %d", misses, turns/2*hotKeys, most)
+	}
+}
+
 // A value that is being sent is not written over.
 func TestOverwritePinned(t *testing.T) {
 	s := newTestStore(t, tiny)

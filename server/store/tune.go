@@ -26,9 +26,12 @@ func (s *Store) Tune(t Tuning) {
 	}
 }
 
+// hasTemporary reports whether items can be temporary.
+func (sh *shard) hasTemporary() bool { return sh.temporarySeconds >= 0 }
+
 // isTemporary reports whether a new item expires so soon that it is temporary.
 func (sh *shard) isTemporary(it item, now Time) bool {
-	if sh.temporarySeconds < 0 {
+	if !sh.hasTemporary() {
 		return false
 	}
 	e := it.expiry()
