@@ -99,6 +99,9 @@ func (s *session) beginBlock(w *worker, o *store.SetOptions) {
 // tailLeft is how many bytes are to come behind the value.
 func (b *block) tailLeft() int { return len(b.tail) - b.nTail }
 
+// whole reports whether all that belongs to the block has arrived.
+func (b *block) whole() bool { return b.upload.Remaining() == 0 && b.tailLeft() == 0 }
+
 // readBlock takes what has arrived of a data block.
 func (s *session) readBlock(w *worker, in []byte) (n int) {
 	b := s.block
@@ -126,6 +129,30 @@ func (s *session) readBlock(w *worker, in []byte) (n int) {
 	s.dropBlock()
 	s.phase = s.home
 	return n
+}
+
+// blockLeft is how many bytes are to come of the value that is half there.
+func (s *session) blockLeft() int {
+	if s.phase != phaseBlock {
+		return 0
+	}
+	return s.block.upload.Remaining()
+}
+
+// blockRoom is memory for the next of these bytes, nil when there are none. It
+// reports false when there is no room for them, which is answered.
+func (s *session) blockRoom(w *worker) (room []byte, ok bool) {
+	left := s.blockLeft()
+	if left == 0 {
+		return nil, true
+	}
+	b := s.block
+	b.upload.Observe(w.observer)
+	room, st := b.upload.Room(w.now)
+	if st != store.OK {
+		s.failBlock(w, errorOf(&b.req, st), left+b.tailLeft())
+	}
+	return room, st == store.OK
 }
 
 // failBlock answers e to a set, and throws away the next n bytes, which

@@ -67,7 +67,7 @@ type bufferFigures struct {
 // bufferStats is the state of all buffers now.
 func (s *Server) bufferStats() bufferFigures {
 	b := &s.buffers
-	own := uint64(s.cfg.Threads*readBytes + len(s.udp)*udpReadBytes)
+	own := uint64(s.cfg.Threads*(readBytes+moreBytes) + len(s.udp)*udpReadBytes)
 	waiting := uint64(b.waiting.Load())
 	return bufferFigures{
 		RepliesRefused: b.repliesRefused.Load(),

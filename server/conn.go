@@ -103,6 +103,7 @@ type conn struct {
 	rest  []byte              // input that waits for the next turn: a view of mem
 	mem   *[restMaxBytes]byte // from restPool, nil when nothing waits
 	again bool                // the session is to be fed although nothing arrives
+	large bool                // its last input that filled a buffer ended in a large value
 	kick  atomic.Bool         // idle too long, says the idle check; the loop looks again
 
 	roundAt int // its turn in the loop's round, from 1; 0 none

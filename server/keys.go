@@ -89,7 +89,7 @@ func (s *session) keys(w *worker, in []byte) (n int, broken bool) {
 	switch {
 	case e != meta.ErrNone:
 		w.out.buf = e.AppendTo(w.out.buf)
-	case w.out.pending() >= outHighBytes, w.relays.full(), s.elsewhere: // the end of the line waits too
+	case n < len(line): // the rest of the line waits
 		return n, false
 	case !s.seen:
 		w.out.buf = meta.ErrBadLine.AppendTo(w.out.buf)
@@ -131,13 +131,13 @@ func countKeys(line []byte) (n int) {
 // far it came.
 func (s *session) getAll(w *worker, line []byte) (n int, e meta.Error) {
 	for rest := line; ; {
-		if w.out.pending() >= outHighBytes || w.relays.full() {
-			return len(line) - len(rest), meta.ErrNone
-		}
 		before := rest
 		var key []byte
 		if key, rest = meta.NextKey(rest); len(key) == 0 {
 			return len(line), meta.ErrNone
+		}
+		if w.out.pending() >= outHighBytes || w.relays.full() {
+			return len(line) - len(before), meta.ErrNone
 		}
 		s.seen = true
 		if s.srv.node != nil {

@@ -17,12 +17,20 @@ import (
 )
 
 const (
-	// readBytes is the most that a loop reads from a connection at once.
-	readBytes = 64 << 10
+	// readBytes is what gnet reads from a connection at most before it calls
+	// back. The loop reads more by itself, so that most of a large value does
+	// not come into a buffer first.
+	readBytes = 16 << 10
+
+	// moreBytes is the most that is in the loop's own buffer.
+	moreBytes = 64 << 10
+
+	// turnReadBytes end a turn's reading: others have theirs then.
+	turnReadBytes = 256 << 10
 
 	// restMaxBytes is the most input that a connection in a loop keeps while
 	// others have their turn.
-	restMaxBytes = readBytes
+	restMaxBytes = moreBytes
 
 	// batchesATurn is how many batches a session that reports verdictFull
 	// has in a row before others have their turn.
@@ -43,6 +51,8 @@ type loop struct {
 	ring   *ring        // for watchers of what its connections do
 	conns  atomic.Int32 // in the loop or on the way into it
 	round  round
+	more   [moreBytes]byte        // what readMore read
+	pieces [store.ReadvMax][]byte // for readMore
 }
 
 // newLoop starts a loop.
@@ -173,12 +183,15 @@ func (l *loop) arrived(c *conn, p []byte) gnet.Action {
 	return l.turn(c, c.mem[:n])
 }
 
-// turn feeds p to c's session and writes the replies. When the session wants
-// to go on, but others must have their turn, the rest of p waits. c leaves
-// the loop when its replies cannot be written at once, or its next request
-// takes long.
+// turn feeds p to c's session and writes the replies, and reads more if there
+// is likely to be more. When the session wants to go on, but others must have
+// their turn, the rest of p waits. c leaves the loop when its replies cannot be
+// written at once, or its next request takes long.
 func (l *loop) turn(c *conn, p []byte) gnet.Action {
-	w := l.w
+	w, r := l.w, reading{left: turnReadBytes, filled: len(p) == readBytes}
+	if r.filled && !c.large {
+		p = l.gather(c, &r, p)
+	}
 	for batches := 1; ; batches++ {
 		if batches > 1 {
 			w.now = l.srv.now() // the process may have been stopped since
@@ -188,6 +201,7 @@ func (l *loop) turn(c *conn, p []byte) gnet.Action {
 		c.noteState()
 		sent, _, err := w.out.write(int(c.fd.Load()), writeTurnBytes)
 		w.n.bytesWritten += uint64(sent)
+		l.round.wrote += sent
 		switch {
 		case err != nil:
 			w.out.reset()
@@ -197,11 +211,21 @@ func (l *loop) turn(c *conn, p []byte) gnet.Action {
 			return l.leave(c, v, p, nil)
 		case v == verdictMore:
 			c.dropRest()
-			return gnet.None
+			if !r.filled {
+				return gnet.None
+			}
+			c.large = c.session.blockLeft() >= readBytes
+			if p, err = l.readMore(c, &r); err != nil {
+				c.setReason(closeError)
+				return gnet.Close
+			}
+			if len(p) == 0 && !r.again {
+				return gnet.None
+			}
 		case v == verdictClose:
 			c.setReason(closeNormal)
 			return gnet.Close
-		case v == verdictYield || batches == batchesATurn:
+		case v == verdictYield || batches >= batchesATurn:
 			c.keepRest(p)
 			if err := c.gnet.Wake(nil); err != nil {
 				c.setReason(closeError)
@@ -210,6 +234,80 @@ func (l *loop) turn(c *conn, p []byte) gnet.Action {
 			return gnet.None
 		}
 	}
+}
+
+// reading is how far a turn has come with reading.
+type reading struct {
+	left   int  // bytes that may still be read
+	filled bool // the last read got all that it had room for: there may be more
+	direct bool // no more is to be read but what belongs to a value
+	again  bool // the session is to be fed, even with nothing
+}
+
+// gather reads what c has sent behind p, for one batch of both. What it cannot
+// read because of an error is left for the next read to find.
+func (l *loop) gather(c *conn, r *reading, p []byte) []byte {
+	at := copy(l.more[:], p)
+	n, err := unix.Read(int(c.fd.Load()), l.more[at:])
+	n = max(n, 0)
+	l.w.n.bytesRead += uint64(n)
+	r.left -= n
+	r.filled, r.direct = err == nil && n == len(l.more)-at, true
+	return l.more[:at+n]
+}
+
+// readMore reads what c has sent besides. What belongs to a value that is half
+// there goes into its chunks; what is behind it is returned, a view of l.more.
+func (l *loop) readMore(c *conn, r *reading) (p []byte, err error) {
+	w, s := l.w, c.session
+	r.again = false
+	for r.filled && r.left > 0 {
+		left := s.blockLeft()
+		if left == 0 && r.direct {
+			return nil, nil
+		}
+		room, ok := s.blockRoom(w)
+		if !ok {
+			r.again = true
+			return nil, nil
+		}
+		pieces, size := l.pieces[:0], len(room)
+		if size > 0 {
+			pieces = append(pieces, room)
+		}
+		if size == left {
+			pieces = append(pieces, l.more[:])
+			size += len(l.more)
+		}
+		n, err := store.Readv(int(c.fd.Load()), pieces)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			r.filled = false
+			return nil, nil
+		case err != nil:
+			return nil, err
+		case n == 0:
+			r.filled = false // gnet finds the end as well
+			return nil, nil
+		}
+		w.n.bytesRead += uint64(n)
+		r.filled, r.left = n == size, r.left-n
+		k := min(n, len(room))
+		if k > 0 {
+			s.block.upload.Advance(k)
+		}
+		if n > k {
+			r.direct = true
+			return l.more[:n-k], nil
+		}
+		if s.block.whole() { // that of a packet: nothing is behind it
+			r.again = true
+			return nil, nil
+		}
+	}
+	return nil, nil
 }
 
 // keepRest keeps p, which may be a view of what is kept already, for the next

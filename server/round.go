@@ -29,12 +29,15 @@ const (
 	// batch of its own, which is looked at ahead by itself.
 	roundInputMax = 4 << 10
 
-	// roundMin connections in a round make it worth while. After one with
-	// fewer, as many reads are served as they come as roundPauseMin at first,
-	// and twice as many each time, up to roundPauseMax.
-	roundMin      = 4
-	roundPauseMin = 32
-	roundPauseMax = 1024
+	// roundMin connections in a round make it worth while, if their replies
+	// have roundReplyBytes in the mean at most: the first of them waits for
+	// all reads, and with larger ones the others' writes make that a long time
+	// for nothing. After another round as many reads are served as they come as
+	// roundPauseMin at first, and twice as many each time, up to roundPauseMax.
+	roundMin        = 4
+	roundReplyBytes = 32 << 10
+	roundPauseMin   = 32
+	roundPauseMax   = 1024
 )
 
 // round is the input that waits until a loop has read from all connections
@@ -45,6 +48,7 @@ type round struct {
 	began  time.Time   // when the first of them was read
 	called bool        // the loop was asked to run the round
 	joined int         // turns since it was asked
+	wrote  int         // bytes of replies since then
 	direct int         // reads that are served as they come
 	pause  int         // what direct was set to last
 	keys   [store.PrefetchMax]store.Key
@@ -75,7 +79,7 @@ func (l *loop) joinRound(c *conn, gc gnet.Conn, p []byte) bool {
 		if gc.EventLoop().Execute(context.Background(), l) != nil {
 			return false // the loop stops
 		}
-		r.called, r.joined = true, 0
+		r.called, r.joined, r.wrote = true, 0, 0
 	}
 	if len(r.turns) == 0 {
 		r.began = time.Now()
@@ -92,14 +96,14 @@ func (l *loop) joinRound(c *conn, gc gnet.Conn, p []byte) bool {
 // implements gnet.Runnable.
 func (l *loop) Run(context.Context) error {
 	r := &l.round
+	l.serveRound()
 	r.called = false
-	if r.joined >= roundMin || l.srv.cfg.alwaysRounds {
+	if r.joined >= roundMin && r.wrote <= r.joined*roundReplyBytes || l.srv.cfg.alwaysRounds {
 		r.pause = 0
 	} else {
 		r.pause = min(max(2*r.pause, roundPauseMin), roundPauseMax)
 		r.direct = r.pause
 	}
-	l.serveRound()
 	return nil
 }
 

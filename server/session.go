@@ -159,7 +159,7 @@ func (s *session) feed(w *worker, p []byte) (n int, v verdict) {
 				return len(p) - len(in), verdictWait
 			}
 		case phaseBlock:
-			if len(in) == 0 {
+			if len(in) == 0 && !s.block.whole() {
 				return len(p), verdictMore
 			}
 			in = in[s.readBlock(w, in):]

@@ -67,19 +67,40 @@ func (m *Memory) setBase(raw []byte) {
 	m.base = unsafe.Pointer(unsafe.SliceData(raw))
 }
 
-// WritevMax is the most pieces that one Writev takes.
-const WritevMax = 64
+// WritevMax and ReadvMax are the most pieces that one Writev and one Readv take.
+const (
+	WritevMax = 64
+	ReadvMax  = 4
+)
 
 // Writev writes the pieces, none of them empty and at most WritevMax of them,
-// to the descriptor fd with one system call, and returns how many bytes of
-// them it took. x/sys's own allocates when there are more than 8.
+// to the descriptor fd, which must not block, with one system call, and returns
+// how many bytes of them it took. x/sys's own allocates when there are more
+// than 8.
+//
+// The Go runtime is not told of the call. If it were, it would find after 20 us
+// that it takes long, and give the thread's place to another one, which costs a
+// tenth of writing 1 MB. So a stop of the world waits until the bytes are
+// copied, some 200 us for 1 MB.
 func Writev(fd int, pieces [][]byte) (int, error) {
 	var iov [WritevMax]unix.Iovec
+	return vectored(unix.SYS_WRITEV, fd, iov[:], pieces)
+}
+
+// Readv reads into the pieces, none of them empty and at most ReadvMax of them,
+// one after the other, from the descriptor fd, which must not block. It returns
+// how many bytes it read, 0 at the end. The runtime is not told, as with Writev.
+func Readv(fd int, pieces [][]byte) (int, error) {
+	var iov [ReadvMax]unix.Iovec
+	return vectored(unix.SYS_READV, fd, iov[:], pieces)
+}
+
+func vectored(call uintptr, fd int, iov []unix.Iovec, pieces [][]byte) (int, error) {
 	for i, p := range pieces {
 		iov[i].Base = unsafe.SliceData(p)
 		iov[i].SetLen(len(p))
 	}
-	n, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(&iov)), uintptr(len(pieces)))
+	n, _, errno := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(iov))), uintptr(len(pieces)))
 	if errno != 0 {
 		return 0, errno
 	}

@@ -84,10 +84,17 @@ func (sh *shard) unpin(r slab.Ref) {
 	}
 }
 
-// WritevMax is the most pieces that one Writev takes.
-const WritevMax = slab.WritevMax
+// WritevMax is the most pieces that one Writev takes, ReadvMax one Readv.
+const (
+	WritevMax = slab.WritevMax
+	ReadvMax  = slab.ReadvMax
+)
 
-// Writev writes pieces, such as Peek gives, to the descriptor fd with one
-// system call and without an allocation: at most WritevMax of them, none
-// empty. It returns the bytes taken; an error is a unix.Errno.
+// Writev writes pieces, such as Peek gives, to the descriptor fd, which must
+// not block, with one system call and without an allocation: at most WritevMax
+// of them, none empty. It returns the bytes taken; an error is a unix.Errno.
 func Writev(fd int, pieces [][]byte) (int, error) { return slab.Writev(fd, pieces) }
+
+// Readv reads into pieces, such as Upload.Room, as Writev writes: at most
+// ReadvMax of them. At the end of what there is to read it returns 0.
+func Readv(fd int, pieces [][]byte) (int, error) { return slab.Readv(fd, pieces) }

@@ -386,11 +386,19 @@ func (w *writer) attach(r slab.Ref, n int) {
 	w.room, w.left = n, w.left-n
 }
 
-// put copies as much of p as the current chunk takes.
-func (w *writer) put(p []byte) int {
-	n := copy(w.sh.a.Bytes(w.off, w.room), p)
+// free is what is left of the current chunk.
+func (w *writer) free() []byte { return w.sh.a.Bytes(w.off, w.room) }
+
+// advance says that the first n bytes of it were written.
+func (w *writer) advance(n int) {
 	w.off += uint64(n)
 	w.room -= n
+}
+
+// put copies as much of p as the current chunk takes.
+func (w *writer) put(p []byte) int {
+	n := copy(w.free(), p)
+	w.advance(n)
 	return n
 }
 

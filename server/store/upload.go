@@ -74,17 +74,34 @@ func (u *Upload) Remaining() int { return u.left }
 // be swallowed, after Abort.
 func (u *Upload) Write(p []byte, now Time) Status {
 	for len(p) > 0 {
-		if u.w.room == 0 {
-			if st := u.grow(now); st != OK {
-				return st
-			}
+		room, st := u.Room(now)
+		if st != OK {
+			return st
 		}
-		// The chunk is ours alone: no lock.
-		n := u.w.put(p)
+		n := copy(room, p)
+		u.Advance(n)
 		p = p[n:]
-		u.left -= n
 	}
 	return OK
+}
+
+// Room is memory for the next bytes of the value, for a caller that reads them
+// into it instead of having them copied by Write: at least one byte and at most
+// Remaining, which must not be 0. It belongs to the caller until Advance, Write,
+// Commit or Abort. ReadNoMemory is as with Write.
+func (u *Upload) Room(now Time) ([]byte, Status) {
+	if u.w.room == 0 {
+		if st := u.grow(now); st != OK {
+			return nil, st
+		}
+	}
+	return u.w.free(), OK // the chunk is ours alone: no lock
+}
+
+// Advance says that the first n bytes of Room were written.
+func (u *Upload) Advance(n int) {
+	u.w.advance(n)
+	u.left -= n
 }
 
 // grow takes the next chunk.
