@@ -57,28 +57,33 @@ func (sh *shard) unlock() {
 	sh.mu.Unlock()
 }
 
-// againMax bounds the keys that a Reader remembers for the order.
-const againMax = 64
+const (
+	// againMax bounds the keys that a Reader remembers for the order.
+	againMax = 64
+	// againOneIn of the hits is remembered, drawn by lot, and told as so many.
+	// Source: telling of each cost keys drawn alike more than the lock did.
+	againOneIn = 8
+)
 
 // Reader reads without the lock where that is possible. One goroutine uses it
 // at a time. What it counts, statistics have at once; that a key was asked for
-// again, the order of its shard is told in batches, or never if the shard is
-// busy then.
+// again, the order of its shard is told by samples and in batches, or never if
+// the shard is busy then.
 type Reader struct {
 	hits  [][lru.Temporary + 1]uint64 // by class and segment
 	vain  uint64                      // reads that had to be made again
 	view  Item                        // what a Visitor is shown
 	again [againMax]again
-	n     int // of again
+	n     int    // of again
+	lot   uint32 // state of a small random number generator
 
 	base *Reader // counts at the last reset, of readers.mu
 }
 
-// again is a key that was asked for, times in a row.
+// again is a key that was asked for.
 type again struct {
-	sh    *shard
-	hash  uint64
-	times int
+	sh   *shard
+	hash uint64
 }
 
 // readers are all that NewReader has made.
@@ -200,16 +205,16 @@ func (sh *shard) seek(k Key) (item, bool) {
 }
 
 // askAgain remembers for the order of sh that the key with hash h was asked
-// for.
+// for, if the lot falls on it.
 func (rd *Reader) askAgain(sh *shard, h uint64) {
-	if n := rd.n; n > 0 && rd.again[n-1].hash == h {
-		rd.again[n-1].times++
+	rd.lot = rd.lot*1664525 + 1013904223 // Knuth's and Lewis's generator
+	if rd.lot>>16%againOneIn != 0 {
 		return
 	}
 	if rd.n == againMax {
 		rd.tell()
 	}
-	rd.again[rd.n] = again{sh, h, 1}
+	rd.again[rd.n] = again{sh, h}
 	rd.n++
 }
 
@@ -223,7 +228,7 @@ func (rd *Reader) tell() {
 		}
 		for j := i; j < len(all); j++ {
 			if a := &all[j]; a.sh == sh {
-				sh.order.Again(a.hash, a.times)
+				sh.order.Again(a.hash, againOneIn)
 				a.sh = nil
 			}
 		}
