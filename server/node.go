@@ -442,12 +442,20 @@ func (n *node) grantsFor(b int) bool {
 	return c == nil || !c.differs[b]
 }
 
-// restarted says that the store has what an earlier start left: nobody knows
-// whether it is still this node's until the map is confirmed.
-func (n *node) restarted() {
-	n.copies.restored = true
-	n.withheld.Store(true)
-	n.srv.store.WithholdPlain(true)
+// opened obeys the map from disk, if there is one, in a store that was just
+// opened. Where that has what an earlier start left, nobody knows whether it is
+// still this node's until the map is confirmed.
+func (n *node) opened(restored bool) {
+	if v := n.now.Load(); v != nil {
+		n.budget.apply(v.shareOf(), n.srv.store)
+		n.copies.track(v)
+	}
+	n.obey()
+	if restored {
+		n.copies.restored = true
+		n.withheld.Store(true)
+		n.srv.store.WithholdPlain(true)
+	}
 }
 
 // Names of configurations.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,9 +29,15 @@ type testCluster struct {
 
 func startCluster(t *testing.T, n, copies int, c Config) *testCluster {
 	t.Helper()
+	return startClusterOf(t, copies, slices.Repeat([]Config{c}, n))
+}
+
+// startClusterOf starts a node for each Config.
+func startClusterOf(t *testing.T, copies int, configs []Config) *testCluster {
+	t.Helper()
 	tc := &testCluster{}
 	var nodes []bucket.Node
-	for i := range n {
+	for i, c := range configs {
 		c.Cluster.NodeID = fmt.Sprint("n", i)
 		c.Cluster.HasStore = true
 		s, addr := startServer(t, c)
@@ -43,6 +50,20 @@ func startCluster(t *testing.T, n, copies int, c Config) *testCluster {
 	}
 	tc.publish(t, m)
 	return tc
+}
+
+// restart ends node i, gracefully, and starts another one in its place.
+func (tc *testCluster) restart(t *testing.T, i int, c Config) {
+	t.Helper()
+	if err := tc.nodes[i].CloseGracefully(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(tc.addrs[i])
+	c.Port, _ = strconv.Atoi(port)
+	c.Cluster.NodeID = fmt.Sprint("n", i)
+	c.Cluster.HasStore = true
+	tc.nodes[i], _ = startServer(t, c)
+	tc.publish(t, tc.m)
 }
 
 func (tc *testCluster) publish(t *testing.T, m *bucket.Map) {

@@ -201,6 +201,23 @@ func TestClusterShares(t *testing.T) {
 	await(t, "node 0 has three quarters", func() bool { return limit(0) == 750 })
 }
 
+// A node that starts with the map from its disk keeps to its part of the budget at
+// once.
+func TestClusterShareFromDisk(t *testing.T) {
+	c := Config{Cluster: ClusterConfig{DataDir: t.TempDir()}}
+	tc := startClusterOf(t, 0, []Config{c, {}})
+	budget := bucket.Budget{Foreground: 1000, Background: 100}
+	next, err := tc.m.Plan(bucket.Change{Budget: &budget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc.publish(t, next)
+	tc.restart(t, 0, c)
+	if f, b := tc.nodes[0].store.FillLimits(); f != 500 || b != 50 {
+		t.Errorf("it gives %d and %d grants/s, want 500 and 50", f, b)
+	}
+}
+
 // A node whose clock differs from the median of three does not trust it.
 func TestClusterClocks(t *testing.T) {
 	var ahead [3]time.Duration

@@ -64,10 +64,7 @@ func (s *Server) openStore() error {
 		st.LoseFloors(s.started)
 	}
 	if s.node != nil {
-		s.node.obey()
-		if rs.Found {
-			s.node.restarted()
-		}
+		s.node.opened(rs.Found)
 	}
 	if d.MemoryFile == "" {
 		return nil
