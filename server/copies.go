@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,13 +18,18 @@ import (
 
 // The owner of a bucket tells the nodes that have copies of it what becomes of
 // its versioned keys: values, known absences and floors, as they are when they
-// are sent. What it tells is numbered, for each bucket, in a stream that begins
-// anew with each start of the owner. A number that is missing makes the copy
-// drop the bucket: what it did not hear may have made anything in it old. So
-// nothing waits for a copy, and a copy that was away is never believed: when the
-// map gives a bucket another copy, a number is left out for it, in case it had
-// been one before (others drop the bucket with it); and a node drops what it has
-// when it becomes one.
+// are sent. What it tells is numbered, for each bucket and each of its copies, in
+// a stream that begins anew with each start of the owner, with each of its
+// ownerships, and whenever the map makes a node a copy. A number that is missing,
+// and another stream, make the copy drop the bucket: what it did not hear may have
+// made anything in it old. So nothing waits for a copy, and a copy that was away
+// is never believed: one that the map has just made one hears of its stream at
+// once, in case it had been one before and has missed the maps between. Other
+// copies of the bucket have streams of their own, and keep what they have.
+//
+// A node drops what it has of a bucket when it becomes a copy of it, and, unless
+// what it has is the new owner's already, when the bucket gets another owner. A
+// former owner, which has not heard that it is none any more, is not listened to.
 //
 // What a copy did not take, as the link to it was not up or as it had another map,
 // is told again: keys as they are by then, and where there were too many of them
@@ -34,9 +40,9 @@ import (
 //	md <key> I Y<floor> P<epoch>,c L…                                          a floor
 //	md <key> P<epoch>,c L…                                                     nothing with a version
 type copies struct {
-	node   *node
-	stream uint64 // of this start
-	next   [bucket.Count]uint64
+	node    *node
+	stream  uint64               // that streams which begin now have: above those of before
+	streams [bucket.Count][]told // by bucket: of those who have copies of it, CopiesMax at most
 
 	untold  map[string]struct{} // keys that a copy did not take
 	owed    [bucket.Count]bool  // buckets of which there were more than untold has room for
@@ -45,15 +51,25 @@ type copies struct {
 
 	restored bool // there is what an earlier start was told; set before anything is served
 
-	mu   sync.Mutex // all below
-	from [bucket.Count]heard
-	anew []bool // by bucket: it has another copy than before; nil: none has
+	mu    sync.Mutex // all below
+	from  [bucket.Count]heard
+	anew  map[int][]string // by bucket: ids of nodes whose streams begin anew
+	since bucket.Epoch     // of the map that said so last
 
 	sent, unsent, got, gaps atomic.Uint64
 }
 
+// told is what a copy of a bucket has been told.
+type told struct {
+	to           string // id of the node
+	stream, last uint64 // the stream, and the number in it that was last
+}
+
 // heard is what a copy has been told of a bucket last.
-type heard struct{ stream, number uint64 }
+type heard struct {
+	stream, number uint64
+	begun          uint64 // the owner's epoch when the stream began here
+}
 
 const (
 	// copiesTick is how often changes are sent.
@@ -76,7 +92,8 @@ func (c *copies) track(v *view) { c.node.srv.store.TrackChanges(v.hasCopies()) }
 // hasCopies reports whether this node has to tell copies anything.
 func (v *view) hasCopies() bool { return v != nil && v.member && v.m.CopiesWanted > 0 }
 
-// gained notes the buckets of this node that get another copy with the map next.
+// gained notes whose streams begin anew with the map next: a copy that stays one,
+// of a bucket that stays this node's, goes on with its own.
 func (c *copies) gained(old, next *view) {
 	if old == nil || !next.hasCopies() {
 		return // whoever has a copy knows no stream of this start
@@ -87,18 +104,66 @@ func (c *copies) gained(old, next *view) {
 		if next.roles[b] != roleOwner {
 			continue
 		}
-		had := old.m.Buckets[b].Copies
-		for _, i := range next.m.Buckets[b].Copies {
+		was, is := &old.m.Buckets[b], &next.m.Buckets[b]
+		stays := old.roles[b] == roleOwner && was.Since == is.Since
+		for _, i := range is.Copies {
 			id := next.m.Nodes[i].ID
-			if !slices.ContainsFunc(had, func(j bucket.NodeIndex) bool { return old.m.Nodes[j].ID == id }) {
-				if c.anew == nil {
-					c.anew = make([]bool, bucket.Count)
-				}
-				c.anew[b] = true
-				break
+			if stays && slices.ContainsFunc(was.Copies, func(j bucket.NodeIndex) bool { return old.m.Nodes[j].ID == id }) ||
+				slices.Contains(c.anew[b], id) {
+				continue
 			}
+			if c.anew == nil {
+				c.anew = make(map[int][]string)
+			}
+			c.anew[b] = append(c.anew[b], id)
 		}
 	}
+	c.since = next.m.Epoch
+}
+
+// begin begins the streams of v that are to begin anew, and tells the copies so.
+func (c *copies) begin(ctx context.Context, v *view, boxes map[bucket.NodeIndex]*outbox) {
+	c.mu.Lock()
+	if len(c.anew) == 0 || v.m.Epoch < c.since {
+		c.mu.Unlock()
+		return // or the map that says so is not in use yet
+	}
+	anew := c.anew
+	c.anew = nil
+	c.mu.Unlock()
+	c.stream++
+	for b, ids := range anew {
+		if v.roles[b] != roleOwner {
+			continue
+		}
+		var begin []bucket.NodeIndex
+		for _, i := range v.m.Buckets[b].Copies {
+			if slices.Contains(ids, v.m.Nodes[i].ID) {
+				begin = append(begin, i)
+			}
+		}
+		c.streams[b] = slices.DeleteFunc(c.streams[b], func(t told) bool {
+			return slices.Contains(ids, t.to) || !v.hasCopy(b, t.to)
+		})
+		c.tell(ctx, v, boxes, b, keyIn(b), begin)
+	}
+}
+
+// hasCopy reports whether node id has a copy of bucket b.
+func (v *view) hasCopy(b int, id string) bool {
+	return slices.ContainsFunc(v.m.Buckets[b].Copies, func(i bucket.NodeIndex) bool { return v.m.Nodes[i].ID == id })
+}
+
+// told is what node id has been told of bucket b.
+func (c *copies) told(b int, id string) *told {
+	list := c.streams[b]
+	for i := range list {
+		if list[i].to == id {
+			return &list[i]
+		}
+	}
+	c.streams[b] = append(list, told{to: id, stream: c.stream})
+	return &c.streams[b][len(list)]
 }
 
 // run sends changes until ctx ends.
@@ -131,27 +196,22 @@ func (c *copies) send(ctx context.Context, v *view) {
 	boxes := make(map[bucket.NodeIndex]*outbox)
 	seen := make(map[string]bool)
 	missing := func(b int) {
-		if v.roles[b] == roleOwner {
-			c.next[b]++ // the next thing that is told has a gap before it
-			c.tell(ctx, v, boxes, b, keyIn(b))
+		if v.roles[b] != roleOwner {
+			return
 		}
-	}
-	c.mu.Lock()
-	anew := c.anew
-	c.anew = nil
-	c.mu.Unlock()
-	for b := range anew {
-		if anew[b] {
-			missing(b)
+		for i := range c.streams[b] {
+			c.streams[b][i].last++ // the next thing that is told has a gap before it
 		}
+		c.tell(ctx, v, boxes, b, keyIn(b), v.m.Buckets[b].Copies)
 	}
+	c.begin(ctx, v, boxes)
 	changed := func(key []byte) {
 		b := bucket.Of(key)
 		if v.roles[b] != roleOwner || len(v.m.Buckets[b].Copies) == 0 || seen[string(key)] {
 			return
 		}
 		seen[string(key)] = true
-		c.tell(ctx, v, boxes, b, key)
+		c.tell(ctx, v, boxes, b, key, v.m.Buckets[b].Copies)
 	}
 	c.node.srv.store.Changes(changed, missing)
 	again := c.pause > 0 && !time.Now().Before(c.retryAt)
@@ -181,7 +241,7 @@ func (c *copies) tellAgain(ctx context.Context, v *view, boxes map[bucket.NodeIn
 		if c.owed[b] && c.untold == nil { // else there is somebody still who does not listen
 			c.owed[b] = false
 			if v.roles[b] == roleOwner && len(v.m.Buckets[b].Copies) > 0 {
-				c.tell(ctx, v, boxes, b, keyIn(b))
+				c.tell(ctx, v, boxes, b, keyIn(b), v.m.Buckets[b].Copies)
 			}
 		}
 	}
@@ -201,36 +261,47 @@ func (c *copies) notTaken(key []byte) {
 }
 
 // keyIn is a key in bucket b that nobody uses, to tell of the bucket itself.
-func keyIn(b int) []byte {
-	for i := 0; ; i++ {
-		if key := fmt.Appendf(nil, "\x00bucket%d", i); bucket.Of(key) == b {
-			return key
+func keyIn(b int) []byte { return bucketKey(bucketKeys()[b]) }
+
+func bucketKey(i int) []byte { return fmt.Appendf(nil, "\x00bucket%d", i) }
+
+// bucketKeys has for each bucket the first i whose bucketKey is in it.
+var bucketKeys = sync.OnceValue(func() *[bucket.Count]int {
+	first := new([bucket.Count]int)
+	for i, found := 1, 0; found < bucket.Count; i++ {
+		if b := bucket.Of(bucketKey(i)); first[b] == 0 {
+			first[b] = i
+			found++
+		}
+		if i%1024 == 0 {
+			runtime.Gosched()
 		}
 	}
-}
+	return first
+})
 
-// tell puts the state of key into the boxes of those who have copies of it.
-func (c *copies) tell(ctx context.Context, v *view, boxes map[bucket.NodeIndex]*outbox, b int, key []byte) {
+// tell puts the state of key into the boxes of nodes that have copies of it.
+func (c *copies) tell(ctx context.Context, v *view, boxes map[bucket.NodeIndex]*outbox, b int, key []byte, nodes []bucket.NodeIndex) {
 	s := c.node.srv
 	k := store.KeyOf(key)
 	state := copyState{}
 	floor, st := s.store.State(k, s.now(), &state)
 	held := st == store.OK && state.version > 0 || st == store.OK && state.absent
-	for _, to := range v.m.Buckets[b].Copies {
+	for _, to := range nodes {
 		box := boxes[to]
 		if box == nil {
 			box = &outbox{addr: v.m.Nodes[to].Addr}
 			boxes[to] = box
 		}
-		number := c.next[b]
+		has := c.told(b, v.m.Nodes[to].ID)
 		add := func(verb meta.Verb, op meta.Op, flags string, value []byte) {
-			number++
+			has.last++
 			call := link.NewCall()
 			q := &call.Request
 			q.Op, q.Verb, q.Key = op, verb, append([]byte(nil), key...)
 			q.Binary = !meta.ValidTextKey(key)
 			q.AddFlags(flags + "PL")
-			q.Route = meta.Route{Known: true, Epoch: uint64(v.m.Epoch), Copy: true, Numbered: true, Stream: c.stream, Sequence: number}
+			q.Route = meta.Route{Known: true, Epoch: uint64(v.m.Epoch), Copy: true, Numbered: true, Stream: has.stream, Sequence: has.last}
 			call.Value = value
 			state.fill(q)
 			box.calls = append(box.calls, call)
@@ -257,9 +328,6 @@ func (c *copies) tell(ctx context.Context, v *view, boxes map[bucket.NodeIndex]*
 		}
 		if len(box.calls) >= copiesBatchMax || box.bytes >= copiesBatchBytes {
 			c.flush(ctx, box)
-		}
-		if to == v.m.Buckets[b].Copies[len(v.m.Buckets[b].Copies)-1] {
-			c.next[b] = number
 		}
 	}
 }
@@ -345,14 +413,21 @@ func (c *copyState) fill(q *meta.Request) {
 func (c *copies) received(b int, t *meta.Route) {
 	c.got.Add(1)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	h := &c.from[b]
 	follows := h.stream == t.Stream && h.number+1 == t.Sequence
 	first := h.stream == 0 && !c.restored
-	*h = heard{t.Stream, t.Sequence}
-	c.mu.Unlock()
-	if follows || first {
+	h.stream, h.number = t.Stream, t.Sequence
+	if follows {
 		return
 	}
-	c.gaps.Add(1)
-	c.node.srv.store.HideBuckets([]int{b}, c.node.srv.now())
+	h.begun = t.Epoch
+	if !first {
+		c.gaps.Add(1)
+		c.node.srv.store.HideBuckets([]int{b}, c.node.srv.now())
+	}
 }
+
+// isOf reports whether all that is here of bucket b came from the owner that has
+// it since the epoch, which may be heard of before its map is. mu is held.
+func (c *copies) isOf(b int, since bucket.Epoch) bool { return c.from[b].begun >= uint64(since) }

@@ -293,7 +293,8 @@ func (n *node) apply(m *bucket.Map) error {
 	// What other owners left is hidden before anyone is served by the new map,
 	// and before the map is on disk: a node that dies between hides it again.
 	// And once more for what requests under way did by the old one.
-	hide := n.hide(next.changedSince(old))
+	isNew := old == nil && n.srv.store.IsNew() // there is nothing to be hidden
+	n.hideChanged(old, next, isNew)
 	if err := n.keep(next); err != nil {
 		// An older one on disk hides more after a restart, and nothing less.
 		n.unkept.Add(1)
@@ -308,8 +309,8 @@ func (n *node) apply(m *bucket.Map) error {
 	if next.alone() {
 		n.asked.Store(next)
 	}
-	n.hide(hide)
-	n.hidden.Add(uint64(len(hide)))
+	hidden := n.hideChanged(old, next, isNew)
+	n.hidden.Add(uint64(hidden))
 	if e := n.newer.Load(); e <= uint64(m.Epoch) {
 		n.newer.Store(0)
 	}
@@ -323,7 +324,7 @@ func (n *node) apply(m *bucket.Map) error {
 	case n.changed <- struct{}{}:
 	default:
 	}
-	n.srv.log.Info("a new map", "cluster", m.Cluster, "epoch", m.Epoch, "nodes", len(m.Nodes), "hidden_buckets", len(hide))
+	n.srv.log.Info("a new map", "cluster", m.Cluster, "epoch", m.Epoch, "nodes", len(m.Nodes), "hidden_buckets", hidden)
 	return nil
 }
 
@@ -332,26 +333,33 @@ func (v *view) alone() bool {
 	return !slices.ContainsFunc(v.m.Nodes, func(x bucket.Node) bool { return v.member && x.ID != v.m.Nodes[v.self].ID || !v.member })
 }
 
-// hide hides what the store has of buckets, and returns them: none, when there
-// is nothing to be hidden.
-func (n *node) hide(buckets []int) []int {
-	st := n.srv.store
-	if len(buckets) == 0 || n.now.Load() == nil && st.IsNew() {
-		return nil
+// hideChanged hides what the store has of the buckets that next has changed since
+// old, unless it is new, and returns how many they are. Of a bucket that was copied
+// here and still is, there may be what the new owner has told already: that stays.
+func (n *node) hideChanged(old, next *view, isNew bool) int {
+	if isNew {
+		return 0
 	}
-	st.HideBuckets(buckets, n.srv.now())
-	return buckets
+	n.copies.mu.Lock() // nothing is told meanwhile
+	defer n.copies.mu.Unlock()
+	changed := slices.DeleteFunc(next.changedSince(old), func(b int) bool {
+		return old != nil && old.roles[b] == roleCopy && next.roles[b] == roleCopy && n.copies.isOf(b, next.m.Buckets[b].Since)
+	})
+	if len(changed) > 0 {
+		n.srv.store.HideBuckets(changed, n.srv.now())
+	}
+	return len(changed)
 }
 
-// changedSince are the buckets that this node owns, or owned by old, and whose
-// present ownership began after old; and those of which it has a copy now, and
-// had none. Without an old map nobody knows whose keys it has: all.
+// changedSince are the buckets that this node has a part in, or owned by old, and
+// whose present ownership began after old; and those of which it has a copy now,
+// and had none. Without an old map nobody knows whose keys it has: all.
 func (v *view) changedSince(old *view) []int {
 	var changed []int
 	for b := range v.m.Buckets {
 		switch {
 		case old == nil,
-			(v.roles[b] == roleOwner || old.roles[b] == roleOwner) && v.m.Buckets[b].Since != old.m.Buckets[b].Since,
+			(v.roles[b] != roleNone || old.roles[b] == roleOwner) && v.m.Buckets[b].Since != old.m.Buckets[b].Since,
 			v.roles[b] == roleCopy && old.roles[b] == roleNone:
 			changed = append(changed, b)
 		}

@@ -200,6 +200,7 @@ func TestClusterMoved(t *testing.T) {
 	moved := func(key string) string {
 		return fmt.Sprintf("SERVER_ERROR MOVED %d %d %s", e, bucket.Of([]byte(key)), tc.addrs[1])
 	}
+	told := fmt.Sprintf("SERVER_ERROR MOVED %d %d %s\r\n", e, bucket.Of([]byte(mine)), tc.addrs[0])
 	for _, tt := range []struct{ send, want string }{
 		{fmt.Sprintf("mg %s v P%d\r\n", other, e), moved(other) + "\r\n"},
 		{fmt.Sprintf("mg %s v O7 k P%d\r\n", other, e), moved(other) + " O7 k" + other + "\r\n"},
@@ -210,6 +211,9 @@ func TestClusterMoved(t *testing.T) {
 		{fmt.Sprintf("ms %s 2 P%d\r\nab\r\n", mine, e-1), fmt.Sprintf("HD p%d\r\n", e)},
 		{fmt.Sprintf("mg %s v P%d\r\n", mine, e-1), fmt.Sprintf("VA 2 p%d\r\nab\r\n", e)},
 		{fmt.Sprintf("mg %s v P\r\n", mine), "VA 2\r\nab\r\n"},
+		{fmt.Sprintf("ms %s 2 Y5 P%d,c L7.1\r\nxx\r\n", mine, e), told}, // as a copy
+		{fmt.Sprintf("md %s P%d,c L7.2\r\n", mine, e), told},
+		{fmt.Sprintf("mg %s v P%d\r\n", mine, e), "VA 2\r\nab\r\n"},
 	} {
 		if got := talkTo(t, tc.addrs[0], tt.send); got != tt.want {
 			t.Errorf("%q: got %q, want %q", tt.send, got, tt.want)

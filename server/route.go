@@ -30,12 +30,18 @@ func (s *session) routeOf(w *worker, r *meta.Request, key []byte) (v *view, b in
 	}
 	switch role := v.roles[b]; {
 	case role == roleOwner:
+		if t.Copy && t.Numbered {
+			return v, b, routeMoved // it is told as a copy: by whoever owns the bucket by another map
+		}
 		return v, b, routeHere
 	case t.Known && t.Copy && role == roleCopy && r.Op == meta.OpGet:
 		n.copyReads.Add(1)
 		t.AsCopy = true
 		return v, b, routeHere
 	case t.Known && t.Copy && t.Numbered && role == roleCopy && (r.Op == meta.OpSet || r.Op == meta.OpDelete):
+		if t.Epoch < uint64(v.m.Buckets[b].Since) {
+			return v, b, routeMoved // whoever says it is the owner no more
+		}
 		n.copies.received(b, t)
 		t.AsCopy = true
 		return v, b, routeHere
