@@ -43,6 +43,8 @@ func (s *session) stats(w *worker) {
 		w.out.buf = s.srv.appendTenantStats(w.out.buf)
 	case string(word) == "hotkeys":
 		w.out.buf = s.srv.appendHotKeys(w.out.buf)
+	case string(word) == "stalls" && s.srv.stalls != nil:
+		w.out.buf = s.srv.appendStalls(w.out.buf)
 	case string(word) == "cluster" && s.srv.node != nil:
 		w.out.buf = s.srv.appendClusterStats(w.out.buf)
 	default:

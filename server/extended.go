@@ -41,6 +41,7 @@ type Extended struct {
 
 	CompatSlabs     bool // compat_slabs, Quarry's own: memcached's pages and classes
 	OptimisticReads bool // optimistic_reads, Quarry's own: hits without the shard's lock
+	Stalls          bool // stalls, Quarry's own: stats stalls shows what took long
 }
 
 // Defaults of the sub-options. Source: memcached 1.6.45.

@@ -53,11 +53,12 @@ type loop struct {
 	round  round
 	more   [moreBytes]byte        // what readMore read
 	pieces [store.ReadvMax][]byte // for readMore
+	turns  turns
 }
 
 // newLoop starts a loop.
 func newLoop(s *Server, r *ring, hot *hotTable) (*loop, error) {
-	l := &loop{srv: s, w: takeWorker(), ring: r}
+	l := &loop{srv: s, w: takeWorker(), ring: r, turns: turns{stalls: s.stalls}}
 	l.w.hot = hot
 	l.w.reader = s.store.NewReader()
 	client, err := gnet.NewClient(l,
@@ -126,6 +127,9 @@ func (l *loop) OnOpen(gc gnet.Conn) ([]byte, gnet.Action) {
 // OnTraffic is called by gnet with all that one read gave, or with nothing,
 // when the connection is to have another turn.
 func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
+	if l.turns.stalls != nil {
+		l.turns.called()
+	}
 	c := gc.Context().(*conn)
 	p, _ := gc.Next(-1) // a view of the loop's read buffer; fails for no n < 1
 	if len(p) > 0 {
@@ -165,6 +169,9 @@ func (l *loop) serve(c *conn, p []byte, now store.Time, began time.Time) gnet.Ac
 		action = gnet.Close
 	}
 	l.w.sample.end(&l.srv.latencies)
+	if l.turns.stalls != nil {
+		l.turns.end(l.w, len(p))
+	}
 	l.w.publish(l.srv)
 	return action
 }

@@ -18,7 +18,8 @@ const tenantsExposedMax = 20
 // metricsText is what a scrape of sn gets: the metrics of the memcached
 // exporter, Quarry's own, and those of the Go runtime and the process.
 func (s *Server) metricsText(sn *fullSnapshot) []byte {
-	var e exposition
+	e := exposition{pace: pace{stalls: s.stalls}}
+	e.pace.begin("metrics")
 	e.memcached(s, sn.snapshot)
 	e.server(s, sn)
 	e.policy(sn)
@@ -36,11 +37,13 @@ func (s *Server) metricsText(sn *fullSnapshot) []byte {
 	if s.cfg.TenantDelimiter != 0 {
 		e.tenants(sn)
 	}
-	runtime.Gosched()
+	e.pace.yield()
 	metrics.WriteGoMetrics(&e.buf)
-	runtime.Gosched()
+	e.pace.yield()
 	metrics.WriteProcMetrics(&e.buf)
+	e.pace.yield()
 	metrics.WriteFDMetrics(&e.buf)
+	e.pace.end()
 	return e.buf.Bytes()
 }
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"runtime"
 	"strconv"
 	"strings"
 )
@@ -117,13 +116,10 @@ type statTable map[string]string
 // parseStats reads lines of stats into a table for each class, the key being
 // what stands behind the class and a colon, and one for the other lines. The
 // classes come in the order of the lines.
-func parseStats(lines []byte, prefix string) (general statTable, classes []string, byClass map[string]statTable) {
+func (e *exposition) parseStats(lines []byte, prefix string) (general statTable, classes []string, byClass map[string]statTable) {
 	general, byClass = statTable{}, map[string]statTable{}
-	n := 0
 	for line := range bytes.SplitSeq(lines, []byte("\r\n")) {
-		if n++; n%linesAStep == 0 {
-			runtime.Gosched()
-		}
+		e.step()
 		key, value, ok := strings.Cut(strings.TrimPrefix(string(line), "STAT "), " ")
 		if !ok {
 			continue
@@ -150,10 +146,10 @@ func (t statTable) number(key string) float64 {
 
 // memcached writes the exporter's metrics of sn.
 func (e *exposition) memcached(s *Server, sn *snapshot) {
-	general, _, _ := parseStats(s.appendStats(nil, sn), "")
-	settings, _, _ := parseStats(s.appendSettings(nil), "")
-	_, itemClasses, items := parseStats(s.appendItemStats(nil, sn), "items:")
-	slabsEnd, slabClasses, slabs := parseStats(s.appendSlabStats(nil, sn), "")
+	general, _, _ := e.parseStats(s.appendStats(nil, sn), "")
+	settings, _, _ := e.parseStats(s.appendSettings(nil), "")
+	_, itemClasses, items := e.parseStats(s.appendItemStats(nil, sn), "items:")
+	slabsEnd, slabClasses, slabs := e.parseStats(s.appendSlabStats(nil, sn), "")
 	general["total_malloced"] = slabsEnd["total_malloced"]
 
 	e.one("memcached_up", gaugeType, "Could the memcached server be reached.", 1)

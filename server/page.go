@@ -178,7 +178,10 @@ func (a *admin) figures(w http.ResponseWriter, _ *http.Request) {
 	}
 	f.State = a.state()
 	w.Header().Set("Content-Type", "application/json")
+	p := pace{stalls: a.srv.stalls}
+	p.begin("page")
 	_ = json.NewEncoder(w).Encode(&f) // who asked may be gone
+	p.end()
 }
 
 // fillFigures puts sn into f.

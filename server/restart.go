@@ -46,6 +46,7 @@ func (s *Server) openStore() error {
 		Recover:       d.Recover,
 		ItemChecksums: d.ItemChecksums && d.MemoryFile != "",
 		Now:           s.clock(),
+		Stalls:        s.stalls,
 	})
 	if err != nil {
 		return fmt.Errorf("server: %w", err)

@@ -95,6 +95,9 @@ func (l *loop) joinRound(c *conn, gc gnet.Conn, p []byte) bool {
 // Run runs the round, when gnet has called back for all that were ready. It
 // implements gnet.Runnable.
 func (l *loop) Run(context.Context) error {
+	if l.turns.stalls != nil {
+		l.turns.called()
+	}
 	r := &l.round
 	l.serveRound()
 	r.called = false

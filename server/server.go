@@ -30,6 +30,7 @@ type Server struct {
 	guard     clockGuard
 	epoch     epoch // of clock, where that is the system's
 	automove  automove
+	stalls    *store.Stalls // nil without -o stalls
 	lru       lruSettings
 	crawler   crawler
 	debug     *debugState
@@ -177,6 +178,9 @@ func New(c Config) (*Server, error) {
 	s.crawler.sleepMicros, s.crawler.itemsMax = x.LRUCrawlerSleepMicros, x.LRUCrawlerItemsMax
 	s.crawler.crawls = make(chan *store.PageWalk, 1)
 	s.started = s.clock()
+	if x.Stalls {
+		s.stalls = store.NewStalls(store.SystemStallClocks(), runtime.GOMAXPROCS(0))
+	}
 	if err := s.initTLS(); err != nil {
 		return nil, err
 	}

@@ -57,8 +57,15 @@ type fullSnapshot struct {
 // fullSnapshot takes one, with at most tenantsMax tenants that have no quota
 // of their own.
 func (s *Server) fullSnapshot(now store.Time, tenantsMax int) *fullSnapshot {
-	sn := &fullSnapshot{snapshot: s.snapshot(now), memory: readProcessMemory()}
+	p := pace{stalls: s.stalls}
+	p.begin("figures")
+	sn := &fullSnapshot{snapshot: s.snapshot(now)}
+	p.yield()
+	sn.memory = readProcessMemory()
+	p.yield()
 	s.latencies.counts(&sn.latencies)
+	p.yield()
 	sn.tenants, sn.other = s.store.Tenants(tenantsMax)
+	p.end()
 	return sn
 }

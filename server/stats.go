@@ -242,4 +242,7 @@ func (s *Server) resetStats() {
 	s.tls.reset()
 	s.guard.resetStats()
 	s.watch.resetStats()
+	if s.stalls != nil {
+		s.stalls.Reset()
+	}
 }

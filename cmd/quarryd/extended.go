@@ -161,6 +161,10 @@ var suboptions = []suboption{
 		set: turn(func(x *server.Extended) *bool { return &x.CompatSlabs }, true),
 		help: "memcached's pages, classes, sizes of items and eviction, for who\n" +
 			"depends on their numbers; holds less, and has one shard (default: off)"},
+	{name: "stalls", own: true,
+		set: turn(func(x *server.Extended) *bool { return &x.Stalls }, true),
+		help: "keep the longest times in which the server held clients up, and why:\n" +
+			"stats stalls shows them (default: off)"},
 	{name: "hot_lru_pct",
 		missing: "Missing hot_lru_pct argument",
 		set: between(func(x *server.Extended) *int { return &x.HotLRUPercent }, 1, 79,

@@ -9,6 +9,7 @@ import "github.com/quarrycache/quarry/slab"
 func (s *Store) FlushAll(at uint32, now Time) {
 	for _, sh := range s.shards {
 		sh.lock()
+		step := sh.beginStep("flush")
 		sh.enter(now)
 		if at > now.Seconds() {
 			sh.flushAt = at
@@ -16,6 +17,7 @@ func (s *Store) FlushAll(at uint32, now Time) {
 		} else {
 			sh.flush()
 		}
+		sh.endStep(&step)
 		sh.unlock()
 	}
 }

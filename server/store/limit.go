@@ -64,7 +64,9 @@ func (s *Store) shrink(now Time) {
 		sh := s.richest(nil)
 		sh.lock()
 		sh.enter(now)
+		st := sh.beginStep("shrink")
 		ok := sh.giveBack(now)
+		sh.endStep(&st)
 		sh.unlock()
 		if !ok {
 			return
@@ -121,7 +123,9 @@ func (s *Store) goOnMoving(sh *shard, now Time) {
 		sh.enter(now)
 		under := sh.move.page != 0
 		if under {
+			st := sh.beginStep("page_move")
 			sh.moveStep(moveChunksAStep, now)
+			sh.endStep(&st)
 		}
 		sh.unlock()
 		if !under {

@@ -178,6 +178,8 @@ func (sh *shard) busy(r slab.Ref) Abort {
 // another, at once: from the one in which a page earns least. False: no page
 // can be had.
 func (sh *shard) stealPage(c int, now Time) bool {
+	step := sh.beginStep("page_taken")
+	defer sh.endStep(&step)
 	tries := make([]uint8, sh.s.table.Len())
 	not := make([]bool, sh.s.table.Len())
 	if c >= 0 {

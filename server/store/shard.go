@@ -58,6 +58,7 @@ type shard struct {
 	view     Item // what a Visitor is shown
 	event    Event
 	observer Observer // of what no request names one for; nil: there is none
+	holder   holder
 	tally    sweepTally
 
 	n       counts

@@ -137,6 +137,8 @@ func (s *Store) Snapshot(now Time, st *Stats) {
 func (sh *shard) addTo(st *Stats, now Time) {
 	sh.lockToRead()
 	defer sh.unlock()
+	step := sh.beginStep("snapshot")
+	defer sh.endStep(&step)
 	sh.enter(now)
 	n := &sh.n
 	st.TotalItems += n.totalItems

@@ -44,6 +44,8 @@ type Config struct {
 	Recover       bool   // with File: look for items in it after a crash, too
 	ItemChecksums bool   // 4 bytes more for each item, by which a recovery knows that its value is whole
 	Now           Time   // with File: when it is
+
+	Stalls *Stalls // is told what takes long; nil: nobody is
 }
 
 const (
@@ -94,6 +96,7 @@ type Store struct {
 	cfg    Config
 	shards []*shard
 	mask   uint32
+	stalls *Stalls // nil: they are not kept
 	table  *slab.Classes
 	sizes  []float64 // of items of each order class, see sizesOf
 	budget *slab.Budget
@@ -177,6 +180,7 @@ func (s *Store) open(c Config) error {
 	}
 	s.cfg = c
 	s.mask = uint32(c.Shards - 1)
+	s.stalls = c.Stalls
 	s.budget = slab.NewBudget(c.LimitBytes)
 	s.table = c.newTable()
 	s.headMore, s.pieceMore = c.headMore(), c.pieceMore()
@@ -324,7 +328,11 @@ func (s *Store) lock(k Key, now Time) *shard {
 // lockToRead is lock for one who says so before it changes something.
 func (s *Store) lockToRead(k Key, now Time) *shard {
 	sh := s.shardOf(k)
-	sh.lockToRead()
+	if s.stalls == nil {
+		sh.lockToRead()
+	} else {
+		sh.lockTimed()
+	}
 	sh.enter(now)
 	return sh
 }

@@ -83,7 +83,9 @@ func (s *Store) sweepPart(sh *shard, now Time) {
 	ticks := int(sweepCycle / sweepTick)
 	for left := (pages + ticks - 1) / ticks; left > 0; {
 		sh.lock()
+		st := sh.beginStep("sweep")
 		left -= sh.sweepStep(left, sweepChunksMax, now)
+		sh.endStep(&st)
 		sh.unlock()
 		runtime.Gosched() // a busy goroutine must not own the loop's P
 	}

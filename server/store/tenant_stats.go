@@ -85,6 +85,7 @@ func (s *Store) Tenants(most int) (rows []TenantStats, other TenantStats) {
 	other.Quota = c.Default
 	for _, sh := range s.shards {
 		sh.lock()
+		step := sh.beginStep("tenants")
 		t := sh.tenants
 		other.add(t.other().stats())
 		for i := range t.rows[1:] {
@@ -98,6 +99,7 @@ func (s *Store) Tenants(most int) (rows []TenantStats, other TenantStats) {
 			}
 			rows[n].add(r.stats())
 		}
+		sh.endStep(&step)
 		sh.unlock()
 	}
 	rest := rows[len(c.Quotas):]

@@ -27,6 +27,8 @@ func (s *Store) Walk(w *Walk, items int, only ClassSet, now Time, v Visitor) (mo
 	sh := s.shards[w.shard]
 	sh.lock()
 	defer sh.unlock()
+	step := sh.beginStep("walk")
+	defer sh.endStep(&step)
 	sh.enter(now)
 	// Buckets without an item of a class in only cost time, too.
 	for looked := 0; looked < items && w.at < 1<<32; {
@@ -117,6 +119,8 @@ func (s *Store) step(w *PageWalk, chunks int, now Time, f func(sh *shard, it ite
 	sh := s.shards[w.shard]
 	sh.lock()
 	defer sh.unlock()
+	step := sh.beginStep("crawl")
+	defer sh.endStep(&step)
 	sh.enter(now)
 	for pages := 0; pages < pagesAStep && w.page < sh.a.Pages(); pages++ {
 		page := sh.a.Page(w.page)
