@@ -54,11 +54,12 @@ type loop struct {
 	more   [moreBytes]byte        // what readMore read
 	pieces [store.ReadvMax][]byte // for readMore
 	turns  turns
+	yields yields
 }
 
 // newLoop starts a loop.
 func newLoop(s *Server, r *ring, hot *hotTable) (*loop, error) {
-	l := &loop{srv: s, w: takeWorker(), ring: r, turns: turns{stalls: s.stalls}}
+	l := &loop{srv: s, w: takeWorker(), ring: r, turns: turns{stalls: s.stalls}, yields: newYields()}
 	l.w.hot = hot
 	l.w.reader = s.store.NewReader()
 	client, err := gnet.NewClient(l,
@@ -141,7 +142,9 @@ func (l *loop) OnTraffic(gc gnet.Conn) gnet.Action {
 	if l.joinRound(c, gc, p) {
 		return gnet.None
 	}
-	return l.serve(c, p, l.srv.now(), time.Time{})
+	action := l.serve(c, p, l.srv.now(), time.Time{})
+	l.yields.yield()
+	return action
 }
 
 // serve serves c, which has said p, or is to have another turn. began is when
@@ -172,6 +175,7 @@ func (l *loop) serve(c *conn, p []byte, now store.Time, began time.Time) gnet.Ac
 	if l.turns.stalls != nil {
 		l.turns.end(l.w, len(p))
 	}
+	l.yields.requests += l.w.n.requests + turnRequests
 	l.w.publish(l.srv)
 	return action
 }

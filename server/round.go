@@ -132,6 +132,7 @@ func (l *loop) serveRound() {
 	}
 	clear(r.turns)
 	r.turns, r.in = r.turns[:0], r.in[:0]
+	l.yields.yield()
 }
 
 // leaveRound takes c out of the round: what it said becomes input that waits
