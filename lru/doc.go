@@ -21,7 +21,7 @@
 // against a place in probation, and the window follows, 5 % of itself a step.
 //
 // A hit only marks the item, in the word that the reader has at hand anyway,
-// and counts in the sketch: no neighbour is touched. The lists are put in order
+// and counts in the sketch until it has both marks: no neighbour is touched. The lists are put in order
 // when something is stored or evicted, a bounded number of moves at a time.
 //
 // Only reads teach the sketch, hits and misses: not the store that follows a

@@ -218,8 +218,9 @@ func (o *Order) Tune(t Tuning) {
 // returns the tag with the marks of the hit, which it has stored if it
 // differs from t.
 //
-// What is protected and was read since it last moved is not counted again:
-// one count a turn of the list is enough, and saves the sketch's cache line.
+// What was read again since it last moved is not counted: it is or will be
+// protected for that anyway, one count a turn of the list is enough, and that
+// saves the sketch's cache line.
 func (o *Order) Hit(c int, r slab.Ref, t slab.Tag, h uint64) slab.Tag {
 	k := &o.classes[c]
 	s := SegmentOf(t)
@@ -228,7 +229,7 @@ func (o *Order) Hit(c int, r slab.Ref, t slab.Tag, h uint64) slab.Tag {
 	if t&Fetched != 0 || s != Window && !(o.tuning.Flat && o.isNew(r)) {
 		hit |= Active
 	}
-	if hit == t && s == Protected {
+	if t&(Fetched|Active) == Fetched|Active {
 		return t
 	}
 	if hit != t {
@@ -286,13 +287,6 @@ func (o *Order) startStep() {
 
 // Miss notes that a key that hashes to h was asked for and is not there.
 func (o *Order) Miss(h uint64) { o.sketch.add(h, o.n) }
-
-// Again notes that a key that hashes to h was asked for, times in a row.
-func (o *Order) Again(h uint64, times int) {
-	for range min(times, countMax) {
-		o.sketch.add(h, o.n)
-	}
-}
 
 // Remove takes item r of class c out of the order.
 func (o *Order) Remove(c int, r slab.Ref) {

@@ -132,6 +132,30 @@ func TestEvictionOrder(t *testing.T) {
 	})
 }
 
+// What was read again is counted once, until it moves.
+func TestHitCountsOnce(t *testing.T) {
+	o := newTestOrder(t, TinyLFU)
+	r := o.add(t, 5)
+	for range 10 {
+		o.hit(5, r)
+	}
+	if n := o.sketch.count(uint64(r)); n != 2 {
+		t.Errorf("%d counted of ten reads in the window, want the two that mark it", n)
+	}
+	for range 20 {
+		o.add(t, 5)
+	}
+	if got := SegmentOf(o.a.Tag(r)); got != Protected {
+		t.Fatalf("item is in segment %d, want protected", got)
+	}
+	for range 10 {
+		o.hit(5, r)
+	}
+	if n := o.sketch.count(uint64(r)); n != 3 {
+		t.Errorf("%d counted, want one more since it moved", n)
+	}
+}
+
 // write stores a value over that of r as the store does: its tag is made anew.
 func (o testOrder) write(c int, r slab.Ref) {
 	t := o.a.Tag(r)

@@ -51,16 +51,6 @@ func TestSketchCounts(t *testing.T) {
 	}
 }
 
-// Again counts as many requests as there were, up to what a counter holds.
-func TestAgain(t *testing.T) {
-	o := newTestOrder(t, TinyLFU)
-	o.Again(1, 5)
-	o.Again(2, 1000)
-	if a, b := o.sketch.count(1), o.sketch.count(2); a != 5 || b != countMax {
-		t.Errorf("%d and %d, want 5 and %d", a, b, countMax)
-	}
-}
-
 // At the end of a period every count is halved, whether its block is touched
 // or not, and old counts are gone for good.
 func TestSketchAges(t *testing.T) {

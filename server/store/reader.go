@@ -18,10 +18,10 @@ import (
 // reach: refs and numbers of buckets lead to memory that was in use once, which
 // stays readable, and lengths are held against its end before they are used.
 //
-// Only what needs no writing is read so: an item that was read twice since it
-// was stored, and under the lock in this same second. So items have the marks
-// and dates that they would have without such readers, and a flush that was due
-// has happened.
+// Only what needs no writing is read so: an item that was read again since it
+// last moved, of which the order wants to know no more, and under the lock in
+// this same second. So items have the marks and dates that they would have
+// without such readers, and a flush that was due has happened.
 //
 // It rests on loads and stores of one core being seen in their order, as on
 // amd64, and on a compiler that does not move them over atomic ones. The race
@@ -57,33 +57,14 @@ func (sh *shard) unlock() {
 	sh.mu.Unlock()
 }
 
-const (
-	// againMax bounds the keys that a Reader remembers for the order.
-	againMax = 64
-	// againOneIn of the hits is remembered, drawn by lot, and told as so many.
-	// Source: telling of each cost keys drawn alike more than the lock did.
-	againOneIn = 8
-)
-
 // Reader reads without the lock where that is possible. One goroutine uses it
-// at a time. What it counts, statistics have at once; that a key was asked for
-// again, the order of its shard is told by samples and in batches, or never if
-// the shard is busy then.
+// at a time. What it counts, statistics have at once.
 type Reader struct {
-	hits  [][lru.Temporary + 1]uint64 // by class and segment
-	vain  uint64                      // reads that had to be made again
-	view  Item                        // what a Visitor is shown
-	again [againMax]again
-	n     int    // of again
-	lot   uint32 // state of a small random number generator
+	hits [][lru.Temporary + 1]uint64 // by class and segment
+	vain uint64                      // reads that had to be made again
+	view Item                        // what a Visitor is shown
 
 	base *Reader // counts at the last reset, of readers.mu
-}
-
-// again is a key that was asked for.
-type again struct {
-	sh   *shard
-	hash uint64
 }
 
 // readers are all that NewReader has made.
@@ -165,11 +146,7 @@ func (sh *shard) getAlong(k Key, rd *Reader, now Time, v Visitor) bool {
 		rd.vain++
 		return false
 	}
-	s := lru.SegmentOf(it.tag)
-	rd.hits[c][s]++
-	if s != lru.Protected { // as Order.Hit
-		rd.askAgain(sh, k.Hash)
-	}
+	rd.hits[c][lru.SegmentOf(it.tag)]++
 	return true
 }
 
@@ -202,39 +179,6 @@ func (sh *shard) seek(k Key) (item, bool) {
 		}
 	}
 	return item{}, false
-}
-
-// askAgain remembers for the order of sh that the key with hash h was asked
-// for, if the lot falls on it.
-func (rd *Reader) askAgain(sh *shard, h uint64) {
-	rd.lot = rd.lot*1664525 + 1013904223 // Knuth's and Lewis's generator
-	if rd.lot>>16%againOneIn != 0 {
-		return
-	}
-	if rd.n == againMax {
-		rd.tell()
-	}
-	rd.again[rd.n] = again{sh, h}
-	rd.n++
-}
-
-// tell tells the orders of shards that nobody holds, and forgets.
-func (rd *Reader) tell() {
-	all := rd.again[:rd.n]
-	for i := range all {
-		sh := all[i].sh
-		if sh == nil || !sh.mu.TryLock() {
-			continue
-		}
-		for j := i; j < len(all); j++ {
-			if a := &all[j]; a.sh == sh {
-				sh.order.Again(a.hash, againOneIn)
-				a.sh = nil
-			}
-		}
-		sh.mu.Unlock()
-	}
-	rd.n = 0
 }
 
 // addTo adds what the readers have counted to st. One goroutine writes each of

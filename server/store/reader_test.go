@@ -183,35 +183,6 @@ func TestReaderStats(t *testing.T) {
 	check(3)
 }
 
-// A Reader remembers a sample of what it read for the order, and when it has no
-// more room tells it, or when the shard is busy, forgets.
-func TestReaderTellsOrder(t *testing.T) {
-	s, rd := newReaderStore(t, Config{LimitBytes: 4 << 20})
-	read := func(n, times int) {
-		for i := range n {
-			for range times {
-				s.Get(key(fmt.Sprint(i)), &GetOptions{Reader: rd}, noon, new(grab))
-			}
-		}
-	}
-	const keys = 100
-	for i := range keys {
-		s.mustSet(t, fmt.Sprint(i), "v", SetOptions{}, noon)
-	}
-	read(keys, 4) // one or two of them under the lock
-	if along := int(s.along(noon)); rd.n < along/againOneIn/2 || rd.n > along/againOneIn*2 {
-		t.Errorf("%d of %d hits remembered", rd.n, along)
-	}
-	for s.along(noon) < 100*againMax*againOneIn {
-		s.shards[0].mu.Lock()
-		read(keys, 8) // does not wait
-		s.shards[0].mu.Unlock()
-	}
-	if rd.n > againMax {
-		t.Errorf("%d remembered behind a busy shard, at most %d", rd.n, againMax)
-	}
-}
-
 // selfTelling is a Visitor that knows values that say what they are: all of
 // them begin with the number of the key and go on with one byte.
 type selfTelling struct {
