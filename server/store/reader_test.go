@@ -5,6 +5,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -181,6 +186,29 @@ func TestReaderStats(t *testing.T) {
 	s.Get(key("b"), &GetOptions{Reader: rd}, noon, new(grab))
 	s.Get(key("b"), &GetOptions{Reader: other}, noon, new(grab))
 	check(3)
+}
+
+// Nobody locks a shard but by its own methods: they tell readers of a change.
+func TestShardLockedByItsMethods(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in []string
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(file, "_test.go") && regexp.MustCompile(`\b(sh|rich)\.mu\.`).Match(src) {
+			in = append(in, file)
+		}
+	}
+	// A prefetch locks only where there are no readers, and what is timed is
+	// lockToRead.
+	if want := []string{"prefetch.go", "reader.go", "stalls.go"}; !slices.Equal(in, want) {
+		t.Errorf("in %q, want %q", in, want)
+	}
 }
 
 // selfTelling is a Visitor that knows values that say what they are: all of
