@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/base64"
+	"runtime"
 	"strconv"
 
 	"github.com/quarrycache/quarry/meta"
@@ -9,12 +10,12 @@ import (
 )
 
 const (
-	// dumpItemsALock bounds what is dumped while a shard is locked: some
-	// 10 µs.
-	dumpItemsALock = 32
+	// dumpItemsALock bounds what is dumped while a shard is locked, and before
+	// others have a turn: some 10 µs, but 100 where there are millions of items,
+	// none of which is in a cache.
+	dumpItemsALock = 16
 	// dumpItemsAStep bounds what a session that dumps does before its output
-	// is written and others have a turn: some 50 µs. Its output is then at
-	// most some 100 KiB, with the longest keys.
+	// is written. It is then at most some 100 KiB, with the longest keys.
 	dumpItemsAStep = 128
 )
 
@@ -67,6 +68,11 @@ func (s *session) goOnDumping(w *worker) {
 	d.now, d.buf = w.now, w.out.buf
 	more := true
 	for n := 0; more && n < dumpItemsAStep; n += dumpItemsALock {
+		if n > 0 {
+			runtime.Gosched()
+			w.now = s.srv.now()
+			d.now = w.now
+		}
 		more = s.srv.store.Walk(&d.walk, dumpItemsALock, d.only, w.now, d)
 	}
 	w.out.buf, d.buf = d.buf, nil
