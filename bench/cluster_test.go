@@ -18,6 +18,7 @@ import (
 // split into 3 if it is not "".
 func startCluster(t *testing.T, n int, split string) (seeds []string) {
 	t.Helper()
+	leakless(t)
 	var servers []*server.Server
 	var nodes []bucket.Node
 	for i := range n {

@@ -33,6 +33,7 @@ type fake struct {
 // unix socket's if network is unix.
 func newFake(t testing.TB, f *fake, network string) (address string) {
 	t.Helper()
+	leakless(t)
 	listenOn := "127.0.0.1:0"
 	if network == "unix" {
 		listenOn = filepath.Join(t.TempDir(), "s")

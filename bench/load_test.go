@@ -16,6 +16,7 @@ import (
 // run runs c against a new fake and expects no error.
 func run(t testing.TB, f *fake, c Config) *Report {
 	t.Helper()
+	leakless(t)
 	c.Server = newFake(t, f, "tcp")
 	r, err := Run(t.Context(), c)
 	if err != nil {

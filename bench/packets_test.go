@@ -16,6 +16,7 @@ import (
 // newServer starts a real server, whose address it returns.
 func newServer(t testing.TB) string {
 	t.Helper()
+	leakless(t)
 	s, err := server.New(server.Config{Port: -1, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 // test, after its store was found to be consistent.
 func startServer(t testing.TB, cfg Config) (*Server, string) {
 	t.Helper()
+	leakless(t)
 	if cfg.Port == 0 {
 		cfg.Port = -1
 	}

@@ -65,6 +65,7 @@ type etcd struct {
 
 func newEtcd(t testing.TB) *etcd {
 	t.Helper()
+	leakless(t)
 	s := &etcd{dir: t.TempDir() + "/etcd", client: freeAddr(t), peer: freeAddr(t)}
 	s.start(t)
 	t.Cleanup(s.kill)

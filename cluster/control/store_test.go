@@ -118,6 +118,7 @@ var quick = Options{LeaseSeconds: 1, CheckInterval: 300 * time.Millisecond}
 
 func (d driver) open(t testing.TB) Store {
 	t.Helper()
+	leakless(t)
 	s, err := Open(d.name, quick)
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
 	"github.com/quarrycache/quarry/cluster/bucket"
@@ -60,6 +59,7 @@ func (l *logged) wait(t testing.TB, words ...string) {
 
 func start(t testing.TB, c Config) (*Controller, *logged) {
 	t.Helper()
+	leakless(t)
 	log := new(logged)
 	c.Log = slog.New(slog.NewTextHandler(log, nil))
 	c.TickMs = 10
@@ -90,8 +90,6 @@ func open(t testing.TB, k *Controller, o control.Options) control.Store {
 }
 
 func TestAlone(t *testing.T) {
-	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, before) }) // behind what is closed at the end
 	dir := t.TempDir()
 	k, log := start(t, Config{Data: dir})
 	if _, err := Start(Config{Data: dir, Listen: "127.0.0.1:0"}); err == nil || !strings.Contains(err.Error(), "another process") {
@@ -172,6 +170,7 @@ func TestCertificates(t *testing.T) {
 
 // Three agree over TLS, and a stranger's certificate is none of theirs.
 func TestPeerCertificates(t *testing.T) {
+	leakless(t, ofEtcdPeers...)
 	dir := t.TempDir()
 	ca := newAuthority(t, filepath.Join(dir, "ca"))
 	cert, key := ca.issue(t, filepath.Join(dir, "peer"))

@@ -36,6 +36,7 @@ type node struct {
 
 func startNode(t testing.TB) *node {
 	t.Helper()
+	leakless(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -129,6 +130,7 @@ func (n *node) serve(c net.Conn) {
 
 func newLink(t testing.TB, c Config) *Link {
 	t.Helper()
+	leakless(t)
 	if c.Timeout == 0 {
 		c.Timeout = 5 * time.Second
 	}

@@ -21,6 +21,7 @@ import (
 // try is what quarry prints for a command line, and its error.
 func try(t testing.TB, args ...string) (string, error) {
 	t.Helper()
+	leakless(t)
 	var out bytes.Buffer
 	k, err := kong.New(new(cli), append(options(), kong.Writers(&out, &out), kong.Exit(func(int) {}), kong.Resolvers(patience))...)
 	if err != nil {
@@ -63,6 +64,7 @@ type fakeNode struct {
 
 func newFakeNode(t testing.TB, text func() []byte) *fakeNode {
 	t.Helper()
+	leakless(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

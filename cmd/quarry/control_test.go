@@ -15,17 +15,22 @@ import (
 	"time"
 
 	"github.com/quarrycache/quarry/cluster/control"
+	"go.uber.org/goleak"
 )
 
 // mainVariable makes the test program quarry itself, to be killed.
 const mainVariable = "QUARRY_TEST_MAIN"
+
+// gnet's pool of workers, which the servers of tests bring, runs from the start of
+// the program.
+var fromTheStart = goleak.IgnoreCurrent()
 
 func TestMain(m *testing.M) {
 	if os.Getenv(mainVariable) != "" {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m, fromTheStart)
 }
 
 // process is a quarry of its own.
@@ -36,6 +41,7 @@ type process struct {
 
 func startQuarry(t testing.TB, args ...string) *process {
 	t.Helper()
+	leakless(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

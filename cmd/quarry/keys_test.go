@@ -24,6 +24,7 @@ import (
 // startServer starts a real server. tune may change its configuration.
 func startServer(t testing.TB, tune func(c *server.Config)) (*server.Server, string) {
 	t.Helper()
+	leakless(t)
 	c := server.Config{Port: -1, MaxConns: 64, Threads: 1, MemoryMB: 64, ItemMaxBytes: 1 << 20, Logger: slog.New(slog.DiscardHandler)}
 	if tune != nil {
 		tune(&c)

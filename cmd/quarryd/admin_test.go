@@ -90,13 +90,17 @@ func browser(t testing.TB) context.Context {
 	if path == "" {
 		t.Skip("skipped: chromium is not installed (Debian package chromium)")
 	}
+	leakless(t)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox)
 	ctx, cancel := context.WithTimeout(context.Background(), 6*patience)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // which waits for its end
+		cancel()
+	})
 	return ctx
 }
 

@@ -27,6 +27,7 @@ import (
 // newClient is the Go client of the nodes of m.
 func newClient(t testing.TB, m *bucket.Map, o cluster.Options) *cluster.Client {
 	t.Helper()
+	leakless(t)
 	for i := range m.Nodes {
 		o.Seeds = append(o.Seeds, m.Nodes[i].Addr)
 	}

@@ -130,6 +130,7 @@ func keyThat(ok func(b int) bool) string {
 
 func startControl(t testing.TB, data, addr string) *controller.Controller {
 	t.Helper()
+	leakless(t)
 	var k *controller.Controller
 	await(t, "control plane", func() (ok bool) { // its port may be in use for a moment longer
 		var err error

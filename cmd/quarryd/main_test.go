@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,9 +42,11 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		log.Fatalf("build: %v\n%s", err, out)
 	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
+	fromTheStart := goleak.IgnoreCurrent() // gnet's pool of workers
+	goleak.VerifyTestMain(m, fromTheStart, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
 }
 
 // outcome is what is left of a program that has ended.
@@ -404,6 +407,7 @@ func start(t testing.TB, args ...string) *process {
 // startProgram starts a server that takes memcached's flags.
 func startProgram(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
+	leakless(t)
 	p := &process{
 		cmd:   cmd,
 		ended: make(chan struct{}),

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,12 +130,14 @@ func TestKilledUnderLoad(t *testing.T) {
 	for round := range 2 {
 		p := start(t, args...)
 		addr := p.tcp(t)
+		var writers sync.WaitGroup
 		for i := range 4 {
-			go writeUntilError(addr, i)
+			writers.Go(func() { writeUntilError(addr, i) })
 		}
 		// Long enough for evictions.
 		await(t, "items", func() bool { return stat(t, addr, "cmd_set") > 50_000 })
 		p.gone(t, unix.SIGKILL)
+		writers.Wait()
 
 		p = start(t, args...)
 		addr = p.tcp(t)
@@ -159,8 +162,7 @@ func writeUntilError(addr string, seed int) {
 	for i := seed; ; i += 7 {
 		unit := fmt.Sprintf("%d;", i%writtenKeys)
 		n := 1 + i*i%[]int{4, 50, 1500}[i%3]
-		fmt.Fprintf(w, "set key%d 0 0 %d noreply\r\n%s\r\n", i%writtenKeys, n*len(unit), strings.Repeat(unit, n))
-		if w.Buffered() > 60<<10 && w.Flush() != nil {
+		if _, err := fmt.Fprintf(w, "set key%d 0 0 %d noreply\r\n%s\r\n", i%writtenKeys, n*len(unit), strings.Repeat(unit, n)); err != nil {
 			return
 		}
 	}

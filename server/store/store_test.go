@@ -19,6 +19,7 @@ func later(n int) Time { return noon + Time(n)*1000 }
 
 func newTestStore(t testing.TB, c Config) *Store {
 	t.Helper()
+	leakless(t)
 	s, err := Open(c)
 	if err != nil {
 		t.Fatal(err)
