@@ -18,10 +18,16 @@ const (
 // after the other. It changes nothing. There are at most PrefetchMax keys.
 func (s *Store) Prefetch(keys []Key) {
 	for i := range keys {
+		if i > 0 && keys[i].Hash == keys[i-1].Hash {
+			continue // a hot key
+		}
 		sh := s.shards[shardBits(keys[i].Hash)&s.mask]
 		sh.idx.prefetch(keys[i].Hash)
 	}
 	for i := range keys {
+		if i > 0 && keys[i].Hash == keys[i-1].Hash {
+			continue
+		}
 		s.shards[shardBits(keys[i].Hash)&s.mask].prefetchItem(keys[i].Hash)
 	}
 }
