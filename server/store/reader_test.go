@@ -150,6 +150,50 @@ func TestReaderDuringChange(t *testing.T) {
 	}
 }
 
+// meddler is a Visitor that has something happen while it is shown an item
+// without the lock.
+type meddler struct {
+	grab
+	once func()
+}
+
+func (m *meddler) VisitItem(it *Item) {
+	m.grab.VisitItem(it)
+	if f := m.once; f != nil {
+		m.once = nil
+		f()
+	}
+}
+
+// What changes while it is read is read again, under the lock.
+func TestReaderReadsAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		once func(s *Store)
+		want string // "": a miss
+	}{
+		"stored":         {func(s *Store) { s.Set(key("a"), []byte("other"), &SetOptions{}, noon) }, "other"},
+		"deleted":        {func(s *Store) { s.Delete(key("a"), &DeleteOptions{}, noon) }, ""},
+		"another stored": {func(s *Store) { s.Set(key("b"), []byte("b"), &SetOptions{}, noon) }, "value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, rd := newReaderStore(t, Config{LimitBytes: 4 << 20})
+			s.mustSet(t, "a", "value", SetOptions{}, noon)
+			for range 2 {
+				s.Get(key("a"), &GetOptions{}, noon, nil)
+			}
+			v := meddler{once: func() { c.once(s) }}
+			st := s.Get(key("a"), &GetOptions{Reader: rd}, noon, &v)
+			if (st == OK) != (c.want != "") || st == OK && v.value != c.want {
+				t.Errorf("status %d, %q, want %q", st, v.value, c.want)
+			}
+			var n Stats
+			if s.Snapshot(noon, &n); n.ReadInVain != 1 || n.ReadAlong != 0 || v.once != nil {
+				t.Errorf("%d in vain, %d without the lock, want 1 and 0", n.ReadInVain, n.ReadAlong)
+			}
+		})
+	}
+}
+
 // Statistics have the hits of all readers, of their class and segment, until
 // they are reset.
 func TestReaderStats(t *testing.T) {
@@ -224,6 +268,7 @@ func (v *selfTelling) VisitItem(it *Item) { v.buf = it.AppendValue(v.buf[:0]) }
 func (v *selfTelling) judge(n uint32) {
 	v.seen++
 	switch {
+	case v.bad != "":
 	case len(v.buf) < 5 || binary.LittleEndian.Uint32(v.buf) != n:
 		v.bad = fmt.Sprintf("key %d: %x", n, v.buf)
 	case bytes.Count(v.buf[4:], v.buf[4:5]) != len(v.buf)-4 || (len(v.buf)-4)%251 != int(v.buf[4])%251:
@@ -240,14 +285,22 @@ func TestReadersAndWriters(t *testing.T) {
 	if testing.Short() {
 		rounds = 20_000
 	}
+	// All go on until each has had its rounds.
+	var behind atomic.Int32
+	behind.Store(4)
+	another := func(round int) bool {
+		if round == rounds {
+			behind.Add(-1)
+		}
+		return behind.Load() > 0
+	}
 	name := func(n uint32) Key { return key(fmt.Sprintf("key:%d", n)) }
-	var stop atomic.Bool
-	var readers, writers sync.WaitGroup
+	var running sync.WaitGroup
 	for i := range 2 {
-		writers.Go(func() {
+		running.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(i)))
 			var value []byte
-			for range rounds {
+			for round := 0; another(round); round++ {
 				n := random.Uint32N(keys)
 				if random.IntN(8) == 0 {
 					s.Delete(name(n), &DeleteOptions{}, noon)
@@ -267,23 +320,21 @@ func TestReadersAndWriters(t *testing.T) {
 	}
 	visitors := make([]selfTelling, 2)
 	for i := range visitors {
-		readers.Go(func() {
+		running.Go(func() {
 			v, rd := &visitors[i], s.NewReader()
 			random := rand.New(rand.NewPCG(2, uint64(i)))
-			for !stop.Load() && v.bad == "" {
-				n := random.Uint32N(keys)
-				k := name(n)
-				for range 8 {
-					if s.Get(k, &GetOptions{Reader: rd}, noon, v) == OK {
-						v.judge(n)
-					}
+			var n uint32
+			for round := 0; another(round); round++ {
+				if round%8 == 0 {
+					n = random.Uint32N(keys)
+				}
+				if s.Get(name(n), &GetOptions{Reader: rd}, noon, v) == OK {
+					v.judge(n)
 				}
 			}
 		})
 	}
-	writers.Wait()
-	stop.Store(true)
-	readers.Wait()
+	running.Wait()
 	var st Stats
 	s.Snapshot(noon, &st)
 	for i := range visitors {
@@ -291,8 +342,8 @@ func TestReadersAndWriters(t *testing.T) {
 			t.Errorf("of %d: %s", v.seen, v.bad)
 		}
 	}
-	if st.ReadAlong == 0 || st.ReadInVain == 0 || st.Total.Evicted == 0 {
-		t.Errorf("%d without the lock, %d in vain, %d evicted: this shows too little", st.ReadAlong, st.ReadInVain, st.Total.Evicted)
+	if st.ReadAlong == 0 || st.Total.Evicted == 0 {
+		t.Errorf("%d without the lock, %d evicted: this shows too little", st.ReadAlong, st.Total.Evicted)
 	}
 	t.Logf("%d without the lock, %d in vain, of %d; %d evicted", st.ReadAlong, st.ReadInVain, st.Total.GetHits, st.Total.Evicted)
 }
