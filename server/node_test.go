@@ -40,6 +40,9 @@ func startClusterOf(t *testing.T, copies int, configs []Config) *testCluster {
 	for i, c := range configs {
 		c.Cluster.NodeID = fmt.Sprint("n", i)
 		c.Cluster.HasStore = true
+		if c.Cluster.RelayTimeout == 0 {
+			c.Cluster.RelayTimeout = testTimeout // the machine may be busy
+		}
 		s, addr := startServer(t, c)
 		tc.nodes, tc.addrs = append(tc.nodes, s), append(tc.addrs, addr)
 		nodes = append(nodes, bucket.Node{ID: c.Cluster.NodeID, Addr: addr, Zone: c.Cluster.NodeID})
