@@ -99,6 +99,10 @@ const (
 	plainMarks = readMarks | chained | hasExtra | explicitCAS | stale | winSent
 )
 
+// keyLenSlack is the most by which a key may seem to be longer when its length is
+// read once more: what comes behind the key is read from there on.
+const keyLenSlack = 1<<8 - 1
+
 // getAlong is Get for what can be read without the lock. False says nothing:
 // Get is to look.
 func (sh *shard) getAlong(k Key, rd *Reader, now Time, v Visitor) bool {
@@ -114,7 +118,7 @@ func (sh *shard) getAlong(k Key, rd *Reader, now Time, v Visitor) bool {
 	c, ok := sh.a.ClassSeen(it.r)
 	if !ok || it.tag&plainMarks != readMarks || it.tag.State() < slab.StateItem ||
 		it.access() != second&accessMask || it.cas() <= sh.marked || isExpired(it, second) ||
-		!sh.a.Holds(it.valueOff(), uint64(it.tag.Length())) {
+		!sh.a.Holds(it.valueOff(), uint64(it.tag.Length())+keyLenSlack) {
 		return false
 	}
 	view := &rd.view
@@ -165,7 +169,7 @@ func (sh *shard) seek(k Key) (item, bool) {
 				continue
 			}
 			it := sh.item(r)
-			if it.keyLen() == len(k.Bytes) && sh.a.Holds(it.keyOff(), uint64(len(k.Bytes))) &&
+			if it.keyLen() == len(k.Bytes) && sh.a.Holds(it.keyOff(), keyLenSlack) &&
 				bytes.Equal(it.key(), k.Bytes) {
 				return it, true
 			}

@@ -374,3 +374,47 @@ func BenchmarkHotKey(b *testing.B) {
 		}
 	}
 }
+
+// keyGrower makes the item's key as long as a length can be, as a writer may while
+// the item is shown, and then reads its value.
+type keyGrower struct{ shown int }
+
+func (g *keyGrower) VisitItem(it *Item) {
+	g.shown++
+	off := it.it.r.Off() + accessOff + 3
+	n := it.it.a.U8(off)
+	it.it.a.PutU8(off, 255)
+	it.AppendValue(nil)
+	it.it.a.PutU8(off, n)
+}
+
+// Nothing behind the end of memory is read, whatever becomes of the key's length
+// meanwhile.
+func TestReaderAtEndOfMemory(t *testing.T) {
+	s, rd := newReaderStore(t, Config{LimitBytes: 4 << 20})
+	sh := s.shards[0]
+	const size = 60
+	near := 0
+	for i := 0; near == 0 && i < 30_000; i++ {
+		k := key(fmt.Sprint(i))
+		s.Set(k, make([]byte, size), &SetOptions{}, noon)
+		it := sh.item(sh.find(k))
+		atEnd := !sh.a.Holds(it.valueOff(), size+keyLenSlack)
+		if !atEnd && i%1000 != 0 {
+			continue
+		}
+		for range 3 {
+			s.Get(k, &GetOptions{}, noon, nil)
+		}
+		var g keyGrower
+		if along := sh.getAlong(k, rd, noon, &g); along == atEnd || (g.shown > 0) == atEnd {
+			t.Errorf("item %d, at the end of memory %t, is read without the lock: %t", i, atEnd, along)
+		}
+		if atEnd {
+			near++
+		}
+	}
+	if near == 0 {
+		t.Error("no item is at the end of memory")
+	}
+}
